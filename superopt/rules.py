@@ -1,0 +1,293 @@
+"""Rewrite rules as frozen records: patterns, conditions, numeric class; sets of rules."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from superopt.errors import OptionError
+
+NumericClass = Literal["exact", "reassociates", "approximates"]
+NUMERIC_CLASSES: tuple[NumericClass, ...] = ("exact", "reassociates", "approximates")
+"""From the strictest promise to the loosest; a run at one class uses the rules of it and of the stricter ones."""
+
+Excuse = Literal["nan", "infinity", "signed-zero"]
+EXCUSES: tuple[Excuse, ...] = ("nan", "infinity", "signed-zero")
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A Python expression over bound names and registered functions; equal when the texts are."""
+
+    text: str
+    tree: ast.expr = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Var:
+    """Any term; the same name is the same term."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Literal_:
+    """On the left: a constant whose every element equals this number, of one element and of rank 0 or 1... see
+    ``Rule``; on the right: not allowed (``scalar`` makes constants)."""
+
+    value: int | float
+
+
+@dataclass(frozen=True)
+class Absent:
+    """An optional input that is not given (``None`` in rule text)."""
+
+
+@dataclass(frozen=True)
+class Star:
+    """``*xs``: any number of arguments, bound to a tuple of terms."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Each:
+    """``*(F(x) for x in xs)``: any number of arguments of one form; ``over`` are pairs of element name and tuple name."""
+
+    template: Pattern
+    over: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operator applied. ``attrs`` are pairs of name and expression: on the left a bare unbound name binds, anything
+    else must be equal; attributes that are not named equal their default, unless ``rest`` binds or gives all of them."""
+
+    op: str
+    args: tuple[Pattern | Star | Each, ...]
+    attrs: tuple[tuple[str, Expr], ...] = ()
+    rest: str | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of an operator with several: ``Split(...)[1]``."""
+
+    of: Pattern
+    index: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """On the right: a constant made by a registered ``tensor`` function."""
+
+    expr: Expr
+
+
+Pattern: TypeAlias = "Var | Literal_ | Absent | Apply | Output | Made"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rewrite rule: wherever ``left`` matches and ``when`` and ``only_if`` hold, ``right`` computes the same.
+
+    ``left`` and ``right`` have equally many roots (one, unless the text has a tuple). ``siblings`` is true for a rule whose
+    left side is ``siblings(...)``: ``left`` is then the one form that every sibling has, with ``Star`` standing for what
+    differs from one to the next, and ``right`` is a bundle whose output i replaces sibling i; ``expanded`` turns it into a
+    rule with n roots. ``let`` is already put in. ``when`` is what soundness needs; ``only_if`` is what makes it worth while.
+    ``within`` is the relative bound that an ``approximates`` rule states. ``rejected`` says why a rule is not to be used.
+    """
+
+    name: str
+    numeric: NumericClass
+    left: tuple[Pattern, ...]
+    right: tuple[Pattern, ...]
+    when: tuple[Expr, ...] = ()
+    only_if: tuple[Expr, ...] = ()
+    ignoring: tuple[Excuse, ...] = ()
+    within: float | None = None
+    sources: tuple[str, ...] = ()
+    rejected: str | None = None
+    siblings: bool = False
+    text: str = field(default="", compare=False)
+    file: str = field(default="<text>", compare=False)
+    line: int = field(default=1, compare=False)
+
+    @property
+    def stars(self) -> tuple[str, ...]:
+        """Names bound to tuples of terms, in order of appearance on the left."""
+        found: dict[str, None] = {}
+        for pattern in self.left:
+            for name in _star_names(pattern):
+                found[name] = None
+        return tuple(found)
+
+    def expanded(self, arity: int) -> Rule:
+        """This rule with every star standing for ``arity`` terms, named ``xs.0``, ``xs.1``, ...; no stars are left."""
+        if self.siblings:
+            left = tuple(_pick(self.left[0], index) for index in range(arity))
+            whole = _spread(self.right[0], arity)
+            right: tuple[Pattern, ...] = tuple(Output(whole, index) for index in range(arity))
+            return replace(self, left=left, right=right, siblings=False)
+        return replace(
+            self,
+            left=tuple(_spread(pattern, arity) for pattern in self.left),
+            right=tuple(_spread(pattern, arity) for pattern in self.right),
+        )
+
+
+def element_name(star: str, index: int) -> str:
+    """The name of one term of a tuple: ``xs.1``."""
+    return f"{star}.{index}"
+
+
+def _star_names(pattern: Pattern | Star | Each) -> Iterator[str]:
+    match pattern:
+        case Star(name):
+            yield name
+        case Each(template, over):
+            yield from (name for _, name in over)
+            yield from _star_names(template)
+        case Apply(_, args):
+            for arg in args:
+                yield from _star_names(arg)
+        case Output(of):
+            yield from _star_names(of)
+        case _:
+            return
+
+
+def _pick(pattern: Pattern, index: int) -> Pattern:
+    """The sibling at an index: every star becomes its element."""
+    if isinstance(pattern, Output):
+        return Output(_pick(pattern.of, index), pattern.index)
+    if not isinstance(pattern, Apply):
+        return pattern
+    args = tuple(
+        Var(element_name(arg.name, index)) if isinstance(arg, Star) else arg if isinstance(arg, Each) else _pick(arg, index)
+        for arg in pattern.args
+    )
+    return replace(pattern, args=args)
+
+
+def _spread(pattern: Pattern, arity: int) -> Pattern:
+    if isinstance(pattern, Output):
+        return Output(_spread(pattern.of, arity), pattern.index)
+    if not isinstance(pattern, Apply):
+        return pattern
+    args: list[Pattern | Star | Each] = []
+    for arg in pattern.args:
+        match arg:
+            case Star(name):
+                args += [Var(element_name(name, index)) for index in range(arity)]
+            case Each(template, over):
+                args += [
+                    _renamed(_spread(template, arity), {item: element_name(name, index) for item, name in over})
+                    for index in range(arity)
+                ]
+            case _:
+                args.append(_spread(arg, arity))
+    return replace(pattern, args=tuple(args))
+
+
+def _renamed(pattern: Pattern, names: dict[str, str]) -> Pattern:
+    match pattern:
+        case Var(name):
+            return Var(names.get(name, name))
+        case Output(of, index):
+            return Output(_renamed(of, names), index)
+        case Apply(_, args, attrs):
+            return replace(
+                pattern,
+                args=tuple(arg if isinstance(arg, (Star, Each)) else _renamed(arg, names) for arg in args),
+                attrs=tuple((key, _renamed_expr(expr, names)) for key, expr in attrs),
+            )
+        case Made(expr):
+            return Made(_renamed_expr(expr, names))
+        case _:
+            return pattern
+
+
+def _renamed_expr(expr: Expr, names: dict[str, str]) -> Expr:
+    """Element names hold a dot, which no identifier does: an expression sees ``xs.1`` as the name that stands for it."""
+
+    class Rename(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            return ast.Name(id=names.get(node.id, node.id), ctx=node.ctx)
+
+    tree = Rename().visit(ast.parse(expr.text, mode="eval").body)
+    return expr if not any(name in expr.text for name in names) else Expr(_unparse(tree), tree)
+
+
+def _unparse(tree: ast.expr) -> str:
+    return ast.unparse(tree)
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Rules in order, with unique names."""
+
+    rules: tuple[Rule, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [rule.name for rule in self.rules]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise OptionError(f"two rules are named {twice}")
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __getitem__(self, name: str) -> Rule:
+        for rule in self.rules:
+            if rule.name == name:
+                return rule
+        raise OptionError(f"no rule is named {name}")
+
+    def __add__(self, other: RuleSet) -> RuleSet:
+        """Both sets' rules; a rule that stands in both, alike, stands once."""
+        mine = {rule.name: rule for rule in self.rules}
+        return RuleSet(self.rules + tuple(rule for rule in other.rules if mine.get(rule.name) != rule))
+
+    def without(self, *names: str) -> RuleSet:
+        """These rules but for some; a family's name (before ``[``) leaves out all of it."""
+        self._check(names)
+        return RuleSet(tuple(rule for rule in self.rules if not _named(rule, names)))
+
+    def only(self, *names: str) -> RuleSet:
+        """Some of these rules; a family's name keeps all of it."""
+        self._check(names)
+        return RuleSet(tuple(rule for rule in self.rules if _named(rule, names)))
+
+    def of_class(self, numeric: NumericClass, ignoring: Iterable[str] = ()) -> RuleSet:
+        """The rules that keep what ``numeric`` promises, where the user excuses what ``ignoring`` names."""
+        limit, granted = NUMERIC_CLASSES.index(numeric), set(ignoring)
+        return RuleSet(
+            tuple(
+                rule
+                for rule in self.rules
+                if rule.rejected is None
+                and NUMERIC_CLASSES.index(rule.numeric) <= limit
+                and set(rule.ignoring) <= granted
+            )
+        )
+
+    @property
+    def hash(self) -> str:
+        """A hash of the content, whatever the files are called."""
+        return hashlib.sha256("\n\n".join(rule.text for rule in self.rules).encode()).hexdigest()[:16]
+
+    def _check(self, names: Iterable[str]) -> None:
+        for name in names:
+            if not any(_named(rule, (name,)) for rule in self.rules):
+                raise OptionError(f"no rule is named {name}")
+
+
+def _named(rule: Rule, names: Iterable[str]) -> bool:
+    return any(rule.name == name or rule.name.partition("[")[0] == name for name in names)
