@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -34,11 +35,18 @@ class Var:
 
 
 @dataclass(frozen=True)
-class Literal_:
-    """On the left: a constant whose every element equals this number, of one element and of rank 0 or 1... see
-    ``Rule``; on the right: not allowed (``scalar`` makes constants)."""
+class Number:
+    """On the left only: a known constant of one element, equal to this number, whose rank is not above that of the term
+    it stands in. ``index`` counts the numbers of a rule from 0, so that two equal ones may match differently shaped
+    constants."""
 
     value: int | float
+    index: int
+
+    @property
+    def name(self) -> str:
+        """The name that it is bound by, which no identifier of a rule text can be."""
+        return f"number.{self.index}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ class Made:
     expr: Expr
 
 
-Pattern: TypeAlias = "Var | Literal_ | Absent | Apply | Output | Made"
+Pattern: TypeAlias = "Var | Number | Absent | Apply | Output | Made"
 
 
 @dataclass(frozen=True)
@@ -125,17 +133,19 @@ class Rule:
                 found[name] = None
         return tuple(found)
 
-    def expanded(self, arity: int) -> Rule:
-        """This rule with every star standing for ``arity`` terms, named ``xs.0``, ``xs.1``, ...; no stars are left."""
+    def expanded(self, arity: int | Mapping[str, int]) -> Rule:
+        """This rule with every star standing for so many terms, named ``xs.0``, ``xs.1``, ...; no stars are left."""
+        counts = arity if isinstance(arity, Mapping) else dict.fromkeys(self.stars, arity)
         if self.siblings:
-            left = tuple(_pick(self.left[0], index) for index in range(arity))
-            whole = _spread(self.right[0], arity)
-            right: tuple[Pattern, ...] = tuple(Output(whole, index) for index in range(arity))
+            count = next(iter(counts.values()))
+            left = tuple(_pick(self.left[0], index) for index in range(count))
+            whole = _spread(self.right[0], counts)
+            right: tuple[Pattern, ...] = tuple(Output(whole, index) for index in range(count))
             return replace(self, left=left, right=right, siblings=False)
         return replace(
             self,
-            left=tuple(_spread(pattern, arity) for pattern in self.left),
-            right=tuple(_spread(pattern, arity) for pattern in self.right),
+            left=tuple(_spread(pattern, counts) for pattern in self.left),
+            right=tuple(_spread(pattern, counts) for pattern in self.right),
         )
 
 
@@ -173,27 +183,27 @@ def _pick(pattern: Pattern, index: int) -> Pattern:
     return replace(pattern, args=args)
 
 
-def _spread(pattern: Pattern, arity: int) -> Pattern:
+def _spread(pattern: Pattern, counts: Mapping[str, int]) -> Pattern:
     if isinstance(pattern, Output):
-        return Output(_spread(pattern.of, arity), pattern.index)
+        return Output(_spread(pattern.of, counts), pattern.index)
     if not isinstance(pattern, Apply):
         return pattern
     args: list[Pattern | Star | Each] = []
     for arg in pattern.args:
         match arg:
             case Star(name):
-                args += [Var(element_name(name, index)) for index in range(arity)]
+                args += [Var(element_name(name, index)) for index in range(counts[name])]
             case Each(template, over):
                 args += [
-                    _renamed(_spread(template, arity), {item: element_name(name, index) for item, name in over})
-                    for index in range(arity)
+                    _renamed(_spread(template, counts), {item: element_name(name, index) for item, name in over})
+                    for index in range(counts[over[0][1]])
                 ]
             case _:
-                args.append(_spread(arg, arity))
+                args.append(_spread(arg, counts))
     return replace(pattern, args=tuple(args))
 
 
-def _renamed(pattern: Pattern, names: dict[str, str]) -> Pattern:
+def _renamed(pattern: Pattern, names: Mapping[str, str]) -> Pattern:
     match pattern:
         case Var(name):
             return Var(names.get(name, name))
@@ -211,19 +221,18 @@ def _renamed(pattern: Pattern, names: dict[str, str]) -> Pattern:
             return pattern
 
 
-def _renamed_expr(expr: Expr, names: dict[str, str]) -> Expr:
-    """Element names hold a dot, which no identifier does: an expression sees ``xs.1`` as the name that stands for it."""
+def _renamed_expr(expr: Expr, names: Mapping[str, str]) -> Expr:
+    """Element names hold a dot, which no identifier does: they live in the tree, not in a text to be read again."""
 
     class Rename(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.Name:
             return ast.Name(id=names.get(node.id, node.id), ctx=node.ctx)
 
-    tree = Rename().visit(ast.parse(expr.text, mode="eval").body)
-    return expr if not any(name in expr.text for name in names) else Expr(_unparse(tree), tree)
-
-
-def _unparse(tree: ast.expr) -> str:
-    return ast.unparse(tree)
+    used = {node.id for node in ast.walk(expr.tree) if isinstance(node, ast.Name)}
+    if used.isdisjoint(names):
+        return expr
+    tree = Rename().visit(copy.deepcopy(expr.tree))
+    return Expr(ast.unparse(tree), tree)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,262 @@
+"""One side of a rule under a binding: its nodes with their attributes, types and constants; and whether conditions hold.
+
+The one implementation for the e-graph (which asks once for each match) and for the laws (which evaluate both sides).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import copysign
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superopt.errors import InferenceError
+from superopt.expressions import Binding, evaluate
+from superopt.operators import Operator, operator
+from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Rule, Star, Var
+from superopt.shapes import infer
+from superopt.terms import (
+    ABSENT,
+    CONST,
+    INPUT,
+    PROJECT,
+    Attrs,
+    AttrValue,
+    Constant,
+    Node,
+    TensorType,
+    TermGraph,
+    ValueType,
+    constant_key,
+)
+from superopt.values import Unknown, Value
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A distinct subpattern, and the slots of its arguments (ABSENT for an argument that is not given)."""
+
+    pattern: Pattern
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """Patterns as a list of distinct subpatterns in topological order; the same for every binding."""
+
+    slots: tuple[Slot, ...]
+    roots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A skeleton under a binding: for each slot its node, its type, and the constant if it is one."""
+
+    nodes: tuple[Node, ...]
+    types: tuple[ValueType, ...]
+    constants: tuple[Constant | None, ...]
+
+
+@lru_cache(maxsize=1 << 12)
+def skeleton(patterns: tuple[Pattern, ...]) -> Skeleton:
+    """The distinct subpatterns of patterns without stars."""
+    slots: list[Slot] = []
+    index: dict[Pattern, int] = {}
+
+    def add(pattern: Pattern | Star | Each) -> int:
+        if isinstance(pattern, (Star, Each)):
+            raise InferenceError("a pattern with a star: it was to be expanded")
+        if isinstance(pattern, Absent):
+            return ABSENT
+        if pattern not in index:
+            args: tuple[int, ...] = ()
+            if isinstance(pattern, Apply):
+                # Numbers last: one takes its element type from what stands beside it.
+                for arg in sorted(pattern.args, key=lambda arg: isinstance(arg, Number)):
+                    add(arg)
+                args = tuple(add(arg) for arg in pattern.args)
+            elif isinstance(pattern, Output):
+                args = (add(pattern.of),)
+            slots.append(Slot(pattern, args))
+            index[pattern] = len(slots) - 1
+        return index[pattern]
+
+    roots = tuple(add(pattern) for pattern in patterns)
+    return Skeleton(tuple(slots), roots)
+
+
+def holds(conditions: Iterable[Expr], binding: Binding) -> bool:
+    """Whether all these conditions can be shown to hold."""
+    try:
+        return all(evaluate(condition, binding) for condition in conditions)
+    except Unknown:
+        return False
+
+
+def fill(shape: Skeleton, binding: Binding) -> Filled:
+    """Every slot's node, type and constant. Raises InferenceError where ONNX would not accept a node, Unknown where an
+    attribute cannot be computed."""
+    nodes: list[Node] = []
+    types: list[ValueType] = []
+    constants: list[Constant | None] = []
+    for slot in shape.slots:
+        constant: Constant | None = None
+        match slot.pattern:
+            case Var(name) | Number(name=name):
+                node, found = Node(INPUT, (), Attrs.of(name=name)), _term(slot.pattern, binding, shape, types)
+                value_type = found.type
+            case Made(expr):
+                constant = as_constant(evaluate(expr, binding))
+                node, value_type = Node(CONST, (), Attrs.of(key=constant.key)), constant.type
+            case Output(_, index):
+                node = Node(PROJECT, slot.args, Attrs.of(index=index))
+                value_type = infer(PROJECT, node.attrs, [types[slot.args[0]]])
+            case Apply(op):
+                args = [None if arg == ABSENT else types[arg] for arg in slot.args]
+                attrs = _attributes(slot.pattern, args, binding)
+                node = Node(op, slot.args, attrs)
+                value_type = infer(op, attrs, args, [arg != ABSENT for arg in slot.args])
+            case _:
+                raise InferenceError(f"{slot.pattern} is no term")
+        nodes.append(node)
+        types.append(value_type)
+        constants.append(constant)
+    return Filled(tuple(nodes), tuple(types), tuple(constants))
+
+
+def instantiate(patterns: Sequence[Pattern], binding: Binding) -> TermGraph:
+    """The patterns under a binding as a graph; variables are ``Input`` nodes by their names. Raises as ``fill`` does."""
+    shape = skeleton(tuple(patterns))
+    filled = fill(shape, binding)
+    nodes: list[Node] = []
+    types: list[ValueType] = []
+    place: list[int] = []
+    known: dict[Node, int] = {}
+    for node, value_type in zip(filled.nodes, filled.types, strict=True):
+        moved = Node(node.op, tuple(ABSENT if arg == ABSENT else place[arg] for arg in node.args), node.attrs)
+        if moved not in known:
+            known[moved] = len(nodes)
+            nodes.append(moved)
+            types.append(value_type)
+        place.append(known[moved])
+    constants = {constant.key: constant for constant in filled.constants if constant is not None}
+    return TermGraph(tuple(nodes), tuple(types), tuple(place[root] for root in shape.roots), constants)
+
+
+def conditions_hold(rule: Rule, binding: Binding) -> bool:
+    """Whether all of a rule's conditions, of both kinds, can be shown to hold, and its numbers match."""
+    return holds((*rule.when, *rule.only_if), binding) and numbers_match(rule, binding)
+
+
+def numbers_match(rule: Rule, binding: Binding) -> bool:
+    """Whether every number of the left side stands for a constant of one element that is equal to it."""
+    for slot in skeleton(rule.left).slots:
+        if isinstance(slot.pattern, Number) and slot.pattern.name in binding:
+            value = binding[slot.pattern.name]
+            if not isinstance(value, Value) or not number_matches(slot.pattern.value, value):
+                return False
+    return True
+
+
+def number_matches(number: float, value: Value) -> bool:
+    """Whether a constant has one element, equal to a number once that is rounded to the constant's type.
+
+    A zero must have the sign that is written, so that rules about adding zero can be exact.
+    """
+    try:
+        array = value.array()
+    except Unknown:
+        return False
+    if array.size != 1 or array.dtype.kind in "OSU":
+        return False
+    if array.dtype.kind in "iub":
+        return bool(array.reshape(()) == number)
+    if array.dtype.kind == "c":
+        return False
+    item = float(array.reshape(()).astype(np.float64))
+    wanted = float(np.asarray(number, dtype=np.float64).astype(array.dtype).astype(np.float64))
+    return item == wanted and copysign(1.0, item) == copysign(1.0, wanted)
+
+
+def as_constant(array: NDArray[np.generic]) -> Constant:
+    """A constant of an array, by the hash of its content."""
+    data = np.ascontiguousarray(array)
+    dtype = {"bool": "bool", "object": "string"}.get(data.dtype.name, data.dtype.name)
+    dtype = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}.get(dtype, dtype)
+    data.setflags(write=False)
+    shape = tuple(int(size) for size in array.shape)
+    key = constant_key(dtype, shape, data.tobytes())
+    held = data.reshape(shape)
+    return Constant(key, TensorType(dtype, shape), lambda: held)
+
+
+def _term(pattern: Var | Number, binding: Binding, shape: Skeleton, types: list[ValueType]) -> Value:
+    value = binding.get(pattern.name)
+    if isinstance(value, Value):
+        return value
+    if isinstance(pattern, Number):
+        return _default_number(pattern, shape, types)
+    raise InferenceError(f"{pattern.name} is not bound to a term")
+
+
+def _default_number(pattern: Number, shape: Skeleton, types: list[ValueType]) -> Value:
+    """A scalar of the element type of what stands beside it."""
+    for slot in shape.slots:
+        if isinstance(slot.pattern, Apply) and pattern in slot.pattern.args:
+            for arg in slot.args:
+                beside = types[arg] if 0 <= arg < len(types) else None
+                if isinstance(beside, TensorType):
+                    array = np.asarray(pattern.value, dtype=np.dtype(beside.dtype))
+                    return Value(TensorType(beside.dtype, ()), True, lambda: array)
+    raise InferenceError("the type of a number is not known: it was to be bound")
+
+
+def _attributes(pattern: Apply, args: list[ValueType], binding: Binding) -> Attrs:
+    spec = operator(pattern.op)
+    if spec is None:
+        raise InferenceError(f"{pattern.op} has no normal form")
+    values: dict[str, AttrValue] = {}
+    if pattern.rest is not None:
+        rest = binding[pattern.rest]
+        if isinstance(rest, Attrs):
+            values |= dict(rest.items)
+    for name, expr in pattern.attrs:
+        values[name] = _plain(evaluate(expr, binding))
+    for name in spec.attributes:
+        if name not in values and (value := default_attribute(spec, name, args)) is not None:
+            values[name] = value
+    if extra := [name for name in values if name not in spec.attributes]:
+        raise InferenceError(f"{pattern.op} has no attribute {extra[0]}")
+    return Attrs.of(values)
+
+
+def default_attribute(spec: Operator, name: str, args: Sequence[ValueType]) -> AttrValue | None:
+    """The value of an attribute that a pattern does not name: the schema's, or the trivial one for these arguments."""
+    value = spec.default(name)
+    if spec.form.trivial is None or name not in spec.form.trivial or name in spec.defaults:
+        return value
+    ranks = [arg.rank for arg in args if isinstance(arg, TensorType) and arg.rank is not None and arg.rank > 2]
+    if not ranks or not isinstance(value, tuple):
+        raise Unknown(f"{spec.name}: rank not known")
+    spatial = ranks[0] - 2
+    repeated: tuple[Any, ...] = value * (2 * spatial if name == "pads" else spatial)
+    return repeated
+
+
+def _plain(value: Any) -> AttrValue:
+    """An attribute value in the form that ``Attrs`` keeps: Python numbers, tuples; numpy's converted."""
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return tuple(_plain(item) for item in value)  # type: ignore[return-value]
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, (int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        item: AttrValue = value.item()
+        return item
+    raise Unknown(f"{value!r} is no attribute value")
+

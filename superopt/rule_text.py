@@ -1,0 +1,309 @@
+"""Rule files: their text to ``Rule`` records, with errors that name file, line and column."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import cast
+
+from superopt import conditions as _conditions  # noqa: F401  (registers the functions that rules call)
+from superopt.errors import RuleError
+from superopt.rule_patterns import Scope, expression, left_pattern, let_value, right_pattern, substituted
+from superopt.rules import EXCUSES, NUMERIC_CLASSES, Excuse, Expr, NumericClass, Pattern, Rule, RuleSet
+from superopt.shipped import rules_dir
+
+_HEADER = re.compile(
+    r"(?P<kind>rule|rejected)\s+(?P<name>[a-z0-9][a-z0-9.-]*)\s*:\s*(?P<numeric>[a-z]+)(?P<rest>.*)", re.DOTALL
+)
+_CLAUSE = re.compile(r"(let|when|only if|from|for|because)\b")
+_WITHIN = re.compile(r"within\s+([0-9.eE+-]+)")
+_IGNORING = re.compile(r"ignoring\s+([a-z, -]+)")
+_BECAUSE = re.compile(r'because\s+"((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a rule file and where it begins (line and column count from 1)."""
+
+    text: str
+    file: str
+    line: int
+    column: int
+
+    def error(self, message: str, node: ast.expr | None = None) -> RuleError:
+        """An error at this piece, or at a node of the tree that ``tree`` read from it."""
+        if node is None:
+            return RuleError(message, file=self.file, line=self.line, column=self.column)
+        # The piece was read behind one opening parenthesis.
+        first = node.lineno == 1
+        column = node.col_offset + (self.column - 1 if first else 0)
+        return RuleError(message, file=self.file, line=self.line + node.lineno - 1, column=max(1, column + (not first)))
+
+    def tree(self) -> ast.expr:
+        """The Python expression that this piece is."""
+        try:
+            return ast.parse(f"({self.text}\n)", mode="eval").body
+        except SyntaxError as error:
+            line = self.line + (error.lineno or 1) - 1
+            column = (error.offset or 1) + (self.column - 2 if error.lineno == 1 else 0)
+            message = f"{error.msg}: a Python expression was expected"
+            raise RuleError(message, file=self.file, line=line, column=max(1, column)) from error
+
+    def part(self, start: int, stop: int) -> Span:
+        """The piece of this piece between two offsets, without the white space around it."""
+        text = self.text[start:stop]
+        start += len(text) - len(text.lstrip())
+        before = self.text[:start]
+        line = self.line + before.count("\n")
+        column = len(before) - before.rfind("\n") if "\n" in before else self.column + len(before)
+        return Span(text.strip(), self.file, line, column)
+
+
+def load(source: str | Path) -> RuleSet:
+    """The rules of a file, or of a shipped file or named list of files (``default``, ``all``)."""
+    name = str(source)
+    lists = _named_lists()
+    if name in lists:
+        rules = RuleSet()
+        for stem in lists[name]:
+            rules = rules + load(rules_dir() / f"{stem}.rules")
+        return rules
+    path = Path(name)
+    if not name.endswith(".rules") and (rules_dir() / f"{name}.rules").is_file():
+        path = rules_dir() / f"{name}.rules"
+    if not path.is_file():
+        known = ", ".join(shipped_names())
+        raise RuleError(f"no such rule file; a path or one of {known} was expected", file=name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RuleError(f"cannot be read as UTF-8 text: {error}", file=name) from error
+    return parse(text, path.name if path.parent == rules_dir() else str(path))
+
+
+def shipped_names() -> tuple[str, ...]:
+    """What ``load`` knows by name: the lists, then the files."""
+    return (*_named_lists(), *sorted(path.stem for path in rules_dir().glob("*.rules")))
+
+
+def _named_lists() -> Mapping[str, tuple[str, ...]]:
+    path = rules_dir() / "sets.toml"
+    lists = {name: tuple(entry["files"]) for name, entry in tomllib.loads(path.read_text(encoding="utf-8")).items()}
+    return {**lists, "all": tuple(sorted(path.stem for path in rules_dir().glob("*.rules")))}
+
+
+def parse(text: str, file: str = "<text>") -> RuleSet:
+    """The rules of a text, in order. Raises RuleError (``file:line:column: what, and what was expected``)."""
+    rules: list[Rule] = []
+    groups: dict[str, tuple[str, ...]] = {}
+    names: dict[str, int] = {}
+    for block in _blocks(text, file):
+        if block.text.startswith("group"):
+            name, members = _group(block)
+            groups[name] = members
+            continue
+        for rule in _rules(block, groups):
+            if rule.name in names:
+                raise RuleError(
+                    f"rule {rule.name} stands at line {names[rule.name]} too: another name was expected",
+                    file=file, line=block.line, column=block.column,
+                )  # fmt: skip
+            names[rule.name] = block.line
+            rules.append(rule)
+    return RuleSet(tuple(rules))
+
+
+def _blocks(text: str, file: str) -> Iterator[Span]:
+    """Top-level statements: a line that begins at the margin and the indented lines after it, comments blanked out."""
+    start, lines = 0, []
+    for number, line in enumerate(text.splitlines(), start=1):
+        bare = _without_comment(line)
+        if bare and not bare[0].isspace():
+            if lines:
+                yield Span("\n".join(lines).rstrip(), file, start, 1)
+            start, lines = number, []
+        if not bare.strip() and not lines:
+            continue
+        if not lines and bare[0].isspace():
+            raise RuleError("an indented line before any rule", file=file, line=number)
+        lines.append(bare)
+    if lines:
+        yield Span("\n".join(lines).rstrip(), file, start, 1)
+
+
+def _without_comment(line: str) -> str:
+    quote = ""
+    for position, char in enumerate(line):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        elif char == "#":
+            return line[:position].rstrip()
+    return line.rstrip()
+
+
+def _group(block: Span) -> tuple[str, tuple[str, ...]]:
+    match = re.fullmatch(r"group\s+([a-z][a-z0-9_-]*)\s*=\s*(.*)", block.text, re.DOTALL)
+    if match is None:
+        raise block.error("'group NAME = Operator, Operator, ...' was expected")
+    return match[1], tuple(part.strip() for part in match[2].replace("\n", " ").split(",") if part.strip())
+
+
+def _rules(block: Span, groups: Mapping[str, tuple[str, ...]]) -> Iterator[Rule]:
+    header_end, clauses = _clauses(block)
+    header = _HEADER.fullmatch(block.text[:header_end].strip())
+    if header is None:
+        raise block.error("'rule NAME: CLASS' or 'rejected NAME: CLASS because \"...\"' was expected")
+    draft = _header(block, header)
+    families = [_family(clause, groups) for key, clause in clauses if key == "for"]
+    for members in product(*(operators for _, operators in families)):
+        chosen = {name: member for (name, _), member in zip(families, members, strict=True)}
+        named = replace(draft, name=f"{draft.name}[{','.join(members)}]") if members else draft
+        text = block.text + (f"\n# {named.name}" if members else "")
+        yield from _directions(replace(named, text=text), clauses, chosen)
+
+
+def _header(block: Span, header: re.Match[str]) -> Rule:
+    numeric, rest = header["numeric"], header["rest"]
+    if numeric not in NUMERIC_CLASSES:
+        raise block.error(f"{numeric} is no numeric class: one of {', '.join(NUMERIC_CLASSES)} was expected")
+    within, ignoring, because = _WITHIN.search(rest), _IGNORING.search(rest), _BECAUSE.search(rest)
+    excuses = tuple(part.strip() for part in ignoring[1].split(",")) if ignoring else ()
+    for excuse in excuses:
+        if excuse not in EXCUSES:
+            raise block.error(f"{excuse!r} cannot be ignored: one of {', '.join(EXCUSES)} was expected")
+    left_over = _BECAUSE.sub("", _WITHIN.sub("", _IGNORING.sub("", rest))).strip()
+    if left_over:
+        raise block.error(f"{left_over.split()[0]!r} is not understood here: within, ignoring or because was expected")
+    if (numeric == "approximates") != (within is not None):
+        raise block.error("'within BOUND' belongs to an approximates rule, and every such rule states one")
+    if (header["kind"] == "rejected") != (because is not None):
+        raise block.error("'because \"...\"' belongs to a rejected rule, and every such rule states it")
+    return Rule(
+        header["name"], cast(NumericClass, numeric), (), (), ignoring=cast("tuple[Excuse, ...]", excuses),
+        within=float(within[1]) if within else None, rejected=because[1] if because else None,
+        file=block.file, line=block.line,
+    )  # fmt: skip
+
+
+def _clauses(block: Span) -> tuple[int, list[tuple[str, Span]]]:
+    """Where the header ends, and the clauses with their keywords; the equation's keyword is ``equation``."""
+    marks: list[tuple[int, str, int]] = []
+    depth, offset = 0, 0
+    header_end = len(block.text)
+    for line in block.text.splitlines(keepends=True):
+        body = line.lstrip()
+        indent = len(line) - len(body)
+        keyword = _CLAUSE.match(body)
+        if offset > 0 and body.strip() and depth == 0:
+            if keyword is not None and not (marks == [] and keyword[1] == "because"):
+                marks.append((offset + indent, keyword[1], offset + indent + keyword.end()))
+            elif not marks and keyword is None:
+                header_end = offset
+                marks.append((offset + indent, "equation", offset + indent))
+        depth += sum(body.count(char) for char in "([{") - sum(body.count(char) for char in ")]}")
+        offset += len(line)
+    if not marks or marks[0][1] != "equation":
+        raise block.error("an equation 'left => right' was expected in the lines below")
+    clauses = []
+    for index, (_, key, start) in enumerate(marks):
+        stop = marks[index + 1][0] if index + 1 < len(marks) else len(block.text)
+        clauses.append((key, block.part(start, stop)))
+    return header_end, clauses
+
+
+def _family(clause: Span, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:
+    match = re.fullmatch(r"([A-Z]\w*)\s+in\s+(.+)", clause.text, re.DOTALL)
+    if match is None:
+        raise clause.error("'for F in GROUP' or 'for F in Operator, Operator, ...' was expected")
+    members: list[str] = []
+    for part in (part.strip() for part in match[2].split(",")):
+        if part[:1].islower() and part not in groups:
+            known = ", ".join(groups) or "none is defined above"
+            raise clause.error(f"{part} is no group: one of {known} was expected")
+        members += groups.get(part, (part,))
+    return match[1], tuple(members)
+
+
+def _directions(draft: Rule, clauses: list[tuple[str, Span]], chosen: Mapping[str, str]) -> Iterator[Rule]:
+    equation = clauses[0][1]
+    arrow, left_span, right_span = _equation(equation)
+    trees = [_operators_named(span.tree(), chosen) for span in (left_span, right_span)]
+    spans = [left_span, right_span]
+    for back in range(2 if arrow == "<=>" else 1):
+        named = replace(draft, name=_back_name(draft.name)) if back else draft
+        yield _assembled(named, spans[back], trees[back], spans[1 - back], trees[1 - back], clauses, chosen)
+
+
+def _back_name(name: str) -> str:
+    stem, bracket, members = name.partition("[")
+    return f"{stem}-back{bracket}{members}"
+
+
+def _equation(equation: Span) -> tuple[str, Span, Span]:
+    arrows = list(re.finditer(r"<=>|(?<![<>=!])=>", equation.text))
+    if len(arrows) != 1:
+        raise equation.error(f"one '=>' or '<=>' was expected, {len(arrows)} found")
+    arrow = arrows[0]
+    return arrow[0], equation.part(0, arrow.start()), equation.part(arrow.end(), len(equation.text))
+
+
+def _operators_named(tree: ast.expr, chosen: Mapping[str, str]) -> ast.expr:
+    """The tree with a family's letter replaced by one of its operators."""
+
+    class Name(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.Name:
+            return ast.copy_location(ast.Name(id=chosen.get(node.id, node.id), ctx=node.ctx), node)
+
+    return cast(ast.expr, Name().visit(copy.deepcopy(tree))) if chosen else tree
+
+
+def _assembled(
+    draft: Rule, left_span: Span, left_tree: ast.expr, right_span: Span, right_tree: ast.expr,
+    clauses: list[tuple[str, Span]], chosen: Mapping[str, str],
+) -> Rule:  # fmt: skip
+    scope = Scope()
+    siblings = (
+        isinstance(left_tree, ast.Call) and isinstance(left_tree.func, ast.Name) and left_tree.func.id == "siblings"
+    )
+    if siblings:
+        left_tree = cast(ast.Call, left_tree).args[0]
+    left = tuple(left_pattern(root, scope, left_span.error) for root in _roots(left_tree))
+    when: list[Expr] = []
+    only_if: list[Expr] = []
+    sources: list[str] = []
+    for key, clause in clauses[1:]:
+        if key == "let":
+            name, _, value = clause.text.partition("=")
+            if not name.strip().isidentifier() or not value.strip():
+                raise clause.error("'let name = value' was expected")
+            body = clause.part(clause.text.index("=") + 1, len(clause.text))
+            scope.lets[name.strip()] = let_value(_operators_named(body.tree(), chosen), scope, body.error)
+        elif key in ("when", "only if"):
+            target = when if key == "when" else only_if
+            tree = _operators_named(clause.tree(), chosen)
+            parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
+            target += [expression(substituted(part, scope), scope, clause.error) for part in parts]
+        elif key == "from":
+            sources += [part.strip() for part in clause.text.replace("\n", " ").split(",") if part.strip()]
+    right: tuple[Pattern, ...] = tuple(right_pattern(root, scope, right_span.error) for root in _roots(right_tree))
+    rule = replace(
+        draft, left=left, right=right, when=tuple(when), only_if=tuple(only_if), sources=tuple(sources),
+        siblings=siblings,
+    )  # fmt: skip
+    if len(left) != len(right):
+        raise right_span.error(f"{len(left)} roots on the left and {len(right)} on the right: equally many were expected")
+    if siblings and not rule.stars:
+        raise left_span.error("siblings(...) has no '*x': what differs between siblings was expected to be starred")
+    return rule
+
+
+def _roots(tree: ast.expr) -> list[ast.expr]:
+    return list(tree.elts) if isinstance(tree, ast.Tuple) else [tree]
