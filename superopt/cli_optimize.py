@@ -1,0 +1,111 @@
+"""``superopt optimize``: a progress line per stage, the files, the table."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.status import Status
+
+from superopt import render
+from superopt.errors import InputError, OptionError
+from superopt.options import Options
+from superopt.progress import DUMPS, Watcher
+from superopt.report import to_json, write
+
+if TYPE_CHECKING:
+    from superopt.model import Model
+
+OK, FAILED = 0, 1
+
+
+class Lines(Watcher):
+    """A line per stage on a terminal, turning while it lasts; the text of the stages that are to be dumped on stdout."""
+
+    def __init__(self, console: Console, dumps: tuple[str, ...] = ()) -> None:
+        self._console = console
+        self._dumps = dumps
+        self._status: Status | None = None
+
+    def started(self, stage: str) -> None:
+        if self._console.is_terminal:
+            self._status = self._console.status(stage)
+            self._status.start()
+
+    def finished(self, stage: str, seconds: float) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+            self._console.print(f"{stage:<12}{seconds:8.2f} s")
+
+    def dumped(self, stage: str, text: Callable[[], str]) -> None:
+        if stage in self._dumps:
+            sys.stdout.write(text())
+            sys.stdout.flush()
+
+
+def run_optimize(
+    source: str, options: Options, *, output: str | None, report: str | None, dump: tuple[str, ...] = ()
+) -> int:
+    """Optimizes a file into a file; the exit code. Raises ``InputError`` before anything is written."""
+    target = Path(output) if output is not None else default_output(source)
+    _check_dump(dump)
+    _check_target("output", target, source)
+    if report is not None:
+        _check_target("report", Path(report), source, str(target))
+    from superopt import model as models
+    from superopt.pipeline import run
+
+    loaded = models.load(source)
+    try:
+        result = run(loaded, options, Lines(render.console(stderr=True), dump))
+    except InputError:
+        raise
+    except Exception as error:
+        # A fault of ours must not leave the user without a model: the original is right.
+        _write_original(loaded, target, error)
+        return FAILED
+    result.save(target)
+    if report is not None:
+        write(to_json(result.report), report)
+    console = render.console(stderr=bool(dump))
+    for part in render.optimized(result.report, str(target)):
+        console.print(part)
+    return OK if result.report["verified"] else FAILED
+
+
+def _write_original(loaded: Model, target: Path, error: Exception) -> None:
+    from superopt import model as models
+    from superopt.cli import complain_internal
+
+    models.save(loaded, target)
+    complain_internal(error, f"the original was written to {target}")
+
+
+def default_output(source: str) -> Path:
+    """``IN.opt.onnx`` beside ``IN.onnx``."""
+    path = Path(source)
+    return path.with_name(f"{path.name.removesuffix('.onnx')}.opt.onnx")
+
+
+def _check_dump(dump: tuple[str, ...]) -> None:
+    for stage in dump:
+        if stage not in DUMPS:
+            raise OptionError(f"dump: '{stage}' is not a choice, expected one of {', '.join(DUMPS)}")
+
+
+def _check_target(what: str, target: Path, *others: str) -> None:
+    """Finds out before the work begins that a file could not be written."""
+    for other in others:
+        if os.path.realpath(target) == os.path.realpath(other):
+            raise OptionError(f"{target}: is also the file {other} of this run, expected another {what} file")
+    if target.is_dir():
+        raise OptionError(f"{target}: is a directory, expected an {what} file")
+    if not target.parent.is_dir():
+        raise OptionError(f"{target}: {target.parent} is not a directory, expected the {what} in one that exists")
+    if not os.access(target.parent, os.W_OK):
+        raise OptionError(f"{target}: {target.parent} cannot be written to, expected an {what} file that can be")

@@ -1,0 +1,222 @@
+"""The options of a run: one frozen record that the command line and the Python API share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from superopt.errors import OptionError
+from superopt.rules import EXCUSES, NUMERIC_CLASSES, Excuse, NumericClass, RuleSet
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from superopt.cost import CostModel
+
+Select = Literal["measured", "modelled"]
+SELECTS: tuple[Select, ...] = ("measured", "modelled")
+
+LIMITS = ("nodes", "iterations", "seconds")
+"""What a run may be limited by."""
+
+Feed: TypeAlias = "Mapping[str, NDArray[np.generic]]"
+
+DEFAULT_RULES = "default"
+DEFAULT_COST_MODEL = "onnxruntime"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to optimize a model; every field is an option of ``superopt optimize`` and a keyword of ``superopt.optimize``.
+
+    Raises ``OptionError`` for a value that an option does not take.
+    """
+
+    rules: tuple[str | RuleSet, ...] = (DEFAULT_RULES,)
+    """Shipped rule sets by name, ``.rules`` files by path, or ``RuleSet``s; all of them together."""
+
+    without: tuple[str, ...] = ()
+    """Rules, or families of rules, to leave out."""
+
+    numeric: NumericClass = "reassociates"
+    """What may change: nothing (``exact``: the same bits), rounding (``reassociates``), or values within the bound that a
+    rule states (``approximates``)."""
+
+    ignoring: tuple[Excuse, ...] = ()
+    """What the model's values are promised not to hold (or not to matter): ``nan``, ``infinity``, ``signed-zero``."""
+
+    cost: str | CostModel = DEFAULT_COST_MODEL
+    """A shipped cost model by name, a cost model file by path, or a ``CostModel``."""
+
+    limit: Mapping[str, int | float] = field(default_factory=dict)
+    """Limits of saturation: ``nodes``, ``iterations``, ``seconds``; what is not named keeps its default."""
+
+    inputs: str | Feed | None = None
+    """Real inputs for verification and timing: the path of an ``.npz`` file, or arrays by input name."""
+
+    input_shape: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Shapes of sample inputs where the model leaves dimensions open; the result stays as open as the model was."""
+
+    initializers_are_constant: bool = False
+    """Whether an initializer that is also a graph input counts as constant: callers can then no longer override it."""
+
+    max_growth: float | None = 0.05
+    """How much larger the result may be, as a fraction of the model's bytes; None for as large as it gets."""
+
+    select: Select = "measured"
+    """Whether the clock has the last word among the candidates, or the cost model (the same bytes every time)."""
+
+    seed: int = 0
+    """The seed of sample inputs."""
+
+    threads: int = 0
+    """Threads that onnxruntime may use while timing; 0 for as many as it would take by itself."""
+
+    def __post_init__(self) -> None:
+        _choice("numeric", self.numeric, NUMERIC_CLASSES)
+        _choice("select", self.select, SELECTS)
+        for excuse in self.ignoring:
+            _choice("ignoring", excuse, EXCUSES)
+        if not self.rules:
+            raise OptionError("rules: none are named, expected at least one rule set")
+        for name, value in self.limit.items():
+            _choice("limit", name, LIMITS)
+            _at_least("limit", f"{name}={value}", value, 0 if name == "seconds" else 1, whole=name != "seconds")
+        for name, shape in self.input_shape.items():
+            for dim in shape:
+                _at_least("input-shape", f"{name}:{dim}", dim, 0, whole=True)
+        if self.max_growth is not None:
+            _at_least("max-growth", str(self.max_growth), self.max_growth, 0)
+        _at_least("seed", str(self.seed), self.seed, 0, whole=True)
+        _at_least("threads", str(self.threads), self.threads, 0, whole=True)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The fields as JSON: what is not text or number is named by its kind and hash."""
+        return {item.name: _plain(getattr(self, item.name)) for item in dataclasses.fields(self)}
+
+
+FIELDS = tuple(item.name for item in dataclasses.fields(Options))
+
+
+def options(**given: Any) -> Options:
+    """The options that these keywords mean: None is the default, one value stands for a list of one, and text is read as
+    the command line reads it (``limit="nodes=1000"``, ``max_growth="none"``).
+
+    ``max_growth=None`` is itself: no bound.
+    """
+    for name in given:
+        if name not in FIELDS:
+            near = get_close_matches(name, FIELDS, n=1)
+            raise OptionError(f"{name}: no such option, expected {near[0] if near else 'one of ' + ', '.join(FIELDS)}")
+    read = {name: value for name, value in given.items() if value is not None or name == "max_growth"}
+    for name in ("rules", "without", "ignoring"):
+        if name in read:
+            read[name] = _several(read[name])
+    for name in ("without", "ignoring"):
+        if name in read:
+            read[name] = tuple(part.strip() for one in read[name] for part in str(one).split(",") if part.strip())
+    if "rules" in read:
+        read["rules"] = tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in read["rules"])
+    for name in ("cost", "inputs"):
+        if isinstance(read.get(name), os.PathLike):
+            read[name] = os.fspath(read[name])
+    if isinstance(read.get("limit"), str):
+        read["limit"] = parse_limit(read["limit"])
+    if "input_shape" in read:
+        read["input_shape"] = _shapes(read["input_shape"])
+    if isinstance(read.get("max_growth"), str):
+        read["max_growth"] = parse_growth(read["max_growth"])
+    return Options(**read)
+
+
+def parse_limit(text: str) -> dict[str, int | float]:
+    """Limits from ``nodes=100000,iterations=20,seconds=60``, any of them."""
+    found: dict[str, int | float] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        if not equals:
+            raise OptionError(f"limit: '{part.strip()}' is not a limit, expected nodes=N,iterations=N,seconds=S (any of them)")
+        _choice("limit", name, LIMITS)
+        number = _number("limit", part.strip(), value)
+        found[name] = number if name == "seconds" or number != int(number) else int(number)
+    return found
+
+
+def parse_growth(text: str) -> float | None:
+    """A bound on growth from ``none``, ``5%`` or ``0.05``."""
+    if text.strip().lower() == "none":
+        return None
+    body = text.strip()
+    number = _number("max-growth", text, body.removesuffix("%"), "a fraction (0.05), a percentage (5%) or none")
+    return number / 100 if body.endswith("%") else number
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """An input's name and sample shape from ``NAME:1,3,224,224``; the name may itself hold colons."""
+    name, colon, dims = text.rpartition(":")
+    expected = "expected NAME:1,3,224,224"
+    if not colon or not name:
+        raise OptionError(f"input-shape: '{text}' has no input name, {expected}")
+    try:
+        return name, tuple(int(dim) for dim in dims.split(",")) if dims.strip() else ()
+    except ValueError:
+        raise OptionError(f"input-shape: '{dims}' is not a list of whole numbers, {expected}") from None
+
+
+def _shapes(given: Any) -> dict[str, tuple[int, ...]]:
+    if isinstance(given, Mapping):
+        return {str(name): tuple(shape) for name, shape in given.items()}
+    return dict(parse_shape(text) for text in _several(given))
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """One value, or several, as a tuple. A rule set is one value, though it can be iterated."""
+    if isinstance(value, (str, os.PathLike, RuleSet)) or not isinstance(value, Iterable):
+        return (value,)
+    return tuple(value)
+
+
+def _choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise OptionError(f"{option}: '{value}' is not a choice, expected one of {', '.join(choices)}")
+
+
+def _number(option: str, text: str, value: str, expected: str = "a number after the =") -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise OptionError(f"{option}: '{text}' is not a number, expected {expected}")
+    return number
+
+
+def _at_least(option: str, text: str, value: object, least: int, *, whole: bool = False) -> None:
+    kind = "whole number" if whole else "number"
+    fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if not fits or not math.isfinite(cast(float, value)) or cast(float, value) < least:
+        raise OptionError(f"{option}: {text} is out of range, expected a {kind} of at least {least}")
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case tuple() | list():
+            return [_plain(one) for one in value]
+        case RuleSet():
+            return f"RuleSet {value.hash}"
+        case Mapping():
+            return {str(name): _plain(one) for name, one in value.items()}
+        case _ if hasattr(value, "hash") and hasattr(value, "name"):
+            return f"{value.name} {value.hash}"
+        case _:
+            shape = getattr(value, "shape", None)
+            return type(value).__name__ if shape is None else f"{getattr(value, 'dtype', '')}{list(shape)}"

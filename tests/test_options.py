@@ -1,0 +1,94 @@
+"""Options: one record, shared by the command line and the Python API; every wrong value is one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+import numpy as np
+import pytest
+
+from superopt import cli, pipeline
+from superopt.errors import OptionError
+from superopt.options import FIELDS, Options, options, parse_growth, parse_limit, parse_shape
+from superopt.rules import RuleSet
+
+ONLY_ON_THE_COMMAND_LINE = {"source", "output", "report", "dump"}
+ONLY_IN_PYTHON = {"model", "watcher"}
+
+
+def test_the_command_line_and_python_take_the_same_options() -> None:
+    command_line = set(inspect.signature(cli.optimize).parameters) - ONLY_ON_THE_COMMAND_LINE
+    keywords = set(inspect.signature(pipeline.optimize).parameters) - ONLY_IN_PYTHON
+    assert command_line == set(FIELDS) == keywords
+
+
+def test_keywords_default_to_the_fields_defaults() -> None:
+    parameters = inspect.signature(pipeline.optimize).parameters
+    assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in FIELDS)
+    given = {name: parameters[name].default for name in FIELDS}
+    assert options(**given) == Options() == options()
+
+
+def test_every_field_says_what_it_is_in_settings() -> None:
+    made = Options(inputs={"x": np.zeros((2, 3), np.float32)}, rules=("a", RuleSet()), input_shape={"x": (2, 3)})
+    assert list(made.settings) == [item.name for item in dataclasses.fields(Options)]
+    assert made.settings["inputs"] == {"x": "float32[2, 3]"}
+    assert made.settings["rules"] == ["a", f"RuleSet {RuleSet().hash}"]
+    assert made.settings["input_shape"] == {"x": [2, 3]}
+
+
+def test_text_is_read_as_the_command_line_reads_it() -> None:
+    read = options(
+        rules="mine.rules", without="a,b", ignoring=["nan,infinity"], limit="nodes=10, seconds=0.5",
+        input_shape=["a:b:1,2", "s:"], max_growth="none", numeric=None,
+    )  # fmt: skip
+    assert read == Options(
+        rules=("mine.rules",), without=("a", "b"), ignoring=("nan", "infinity"), limit={"nodes": 10, "seconds": 0.5},
+        input_shape={"a:b": (1, 2), "s": ()}, max_growth=None,
+    )  # fmt: skip
+    assert options(rules=RuleSet()).rules == (RuleSet(),)
+
+
+def test_growth_is_a_fraction_a_percentage_or_none() -> None:
+    assert [parse_growth(text) for text in ("5%", "0.05", "none", "None", "0")] == [0.05, 0.05, None, None, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"numeric": "fast"}, "numeric: 'fast' is not a choice, expected one of exact, reassociates, approximates"),
+        ({"select": "me"}, "select: 'me' is not a choice, expected one of measured, modelled"),
+        ({"ignoring": "zero"}, "ignoring: 'zero' is not a choice, expected one of nan, infinity, signed-zero"),
+        ({"rules": ()}, "rules: none are named, expected at least one rule set"),
+        ({"limit": {"hours": 1}}, "limit: 'hours' is not a choice, expected one of nodes, iterations, seconds"),
+        ({"limit": "nodes=0"}, "limit: nodes=0 is out of range, expected a whole number of at least 1"),
+        ({"limit": "nodes=1.5"}, "limit: nodes=1.5 is out of range, expected a whole number of at least 1"),
+        ({"limit": "seconds=-1"}, "limit: seconds=-1.0 is out of range, expected a number of at least 0"),
+        ({"seed": -1}, "seed: -1 is out of range, expected a whole number of at least 0"),
+        ({"seed": True}, "seed: True is out of range, expected a whole number of at least 0"),
+        ({"threads": 1.5}, "threads: 1.5 is out of range, expected a whole number of at least 0"),
+        ({"max_growth": -0.1}, "max-growth: -0.1 is out of range, expected a number of at least 0"),
+        ({"input_shape": {"x": (-1,)}}, "input-shape: x:-1 is out of range, expected a whole number of at least 0"),
+        ({"sed": 1}, "sed: no such option, expected seed"),
+        ({"zzz": 1}, f"zzz: no such option, expected one of {', '.join(FIELDS)}"),
+    ],
+)
+def test_a_wrong_value_says_where_what_and_what_was_expected(given: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        options(**given)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_limit, ""), (parse_limit, "nodes"), (parse_limit, "nodes=many"), (parse_limit, "seconds=inf"),
+        (parse_growth, "five"), (parse_growth, "nan"), (parse_growth, ""),
+        (parse_shape, "1,3"), (parse_shape, ":1"), (parse_shape, "x:1,a"), (parse_shape, "x:1;2"),
+    ],
+)  # fmt: skip
+def test_text_that_cannot_be_read_says_what_was_expected(parse: object, text: str) -> None:
+    assert callable(parse)
+    with pytest.raises(OptionError, match="expected"):
+        parse(text)
