@@ -1,0 +1,1 @@
+"""Models, real and made up, and what is measured on them."""
