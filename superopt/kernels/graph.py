@@ -1,0 +1,87 @@
+"""Evaluation of whole term graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import TypeAlias
+
+from superopt.errors import EvaluationError
+from superopt.kernels.algebra import Algebra, Array
+from superopt.kernels.apply import apply
+from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, OpaqueOperator, TermGraph
+
+OpaqueEvaluator: TypeAlias = Callable[[OpaqueOperator, Sequence["Array | None"], Algebra], "tuple[Array | None, ...]"]
+"""Computes the outputs of an operator that has no kernel."""
+
+
+def evaluate_graph(
+    graph: TermGraph,
+    inputs: Mapping[str, Array],
+    algebra: Algebra,
+    keep: MutableMapping[int, Array] | None = None,
+    opaque: OpaqueEvaluator | None = None,
+) -> list[Array]:
+    """The values of the roots, in order; ``keep``, where given, receives the value of every node that is a tensor.
+
+    ``inputs`` are plain arrays by input name. ``opaque`` computes operators that have no kernel; without it they raise
+    EvaluationError. Nodes that no root needs are not computed. Values are dropped after their last use.
+    """
+    needed = needed_by(graph, graph.roots)
+    uses = [0] * len(graph.nodes)
+    for index in needed:
+        for arg in graph.nodes[index].args:
+            if arg != ABSENT:
+                uses[arg] += 1
+    for root in graph.roots:
+        uses[root] += 1
+    values: dict[int, tuple[Array | None, ...]] = {}
+    for index in needed:
+        node = graph.nodes[index]
+        args = [None if arg == ABSENT or node.op == PROJECT else values[arg][0] for arg in node.args]
+        if node.op == INPUT:
+            values[index] = (_input(graph, index, inputs, algebra),)
+        elif node.op == CONST:
+            values[index] = (algebra.enter(graph.constants[str(node.attrs["key"])].array()),)
+        elif node.op == PROJECT:
+            values[index] = (values[node.args[0]][int(str(node.attrs["index"]))],)
+        elif node.op == OPAQUE:
+            operator = graph.opaque[str(node.attrs["key"])]
+            if opaque is None:
+                raise EvaluationError(f"{operator.op_type} is opaque ({operator.reason})")
+            values[index] = opaque(operator, args, algebra)
+        else:
+            values[index] = apply(node.op, node.attrs, args, algebra)
+        if keep is not None and len(values[index]) == 1 and values[index][0] is not None:
+            keep[index] = values[index][0]  # type: ignore[assignment]
+        for arg in node.args:
+            if arg != ABSENT:
+                uses[arg] -= 1
+                if not uses[arg]:
+                    del values[arg]
+    return [_tensor(graph, root, values[root][0]) for root in graph.roots]
+
+
+def needed_by(graph: TermGraph, roots: Sequence[int]) -> list[int]:
+    """The nodes that these roots depend on, in topological order."""
+    reached = [False] * len(graph.nodes)
+    for root in roots:
+        reached[root] = True
+    for index in range(len(graph.nodes) - 1, -1, -1):
+        if reached[index]:
+            for arg in graph.nodes[index].args:
+                if arg != ABSENT:
+                    reached[arg] = True
+    return [index for index, is_needed in enumerate(reached) if is_needed]
+
+
+def _input(graph: TermGraph, index: int, inputs: Mapping[str, Array], algebra: Algebra) -> Array:
+    name = str(graph.nodes[index].attrs["name"])
+    if name not in inputs:
+        raise EvaluationError(f"input {name} is not given")
+    return algebra.enter(inputs[name])
+
+
+def _tensor(graph: TermGraph, root: int, value: Array | None) -> Array:
+    if value is None:
+        raise EvaluationError(f"root %{root} ({graph.nodes[root].op}) has no value")
+    return value
