@@ -1,34 +1,19 @@
-"""The named predicates, attribute functions and constants that rules may call."""
+"""The named functions that rules may call: importing this module registers all of them in ``values.FUNCTIONS``.
+
+Predicates answer conditions, attribute functions compute attributes, tensor functions make constants. Each is plain
+Python with one implementation for the e-graph and for the laws, and is conservative: what cannot be shown for every
+value of the symbols is false, or raises ``Unknown``, and the rule does not apply.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from superopt import conditions_convolution, conditions_movement, conditions_types, conditions_values
+from superopt.values import FUNCTIONS, RuleFunction
 
-import numpy as np
-from numpy.typing import NDArray
-
-from superopt.values import Value, attribute, predicate, tensor
-
-
-@predicate()
-def same_dtype(*terms: Value) -> bool:
-    """Whether all these terms have one element type."""
-    return len({term.dtype for term in terms}) == 1
+THEMES = (conditions_types, conditions_values, conditions_convolution, conditions_movement)
+"""The modules that hold the functions, by theme."""
 
 
-@attribute()
-def trailing_axes(w: Value) -> tuple[int, ...]:
-    """The axes after the first: what a per-channel vector is to be unsqueezed by to meet a weight's first axis."""
-    return tuple(range(1, w.rank))
-
-
-@attribute()
-def dims(terms: Sequence[Value], axis: int) -> tuple[int, ...]:
-    """The size of an axis in each of these terms."""
-    return tuple(term.dim(axis) for term in terms)
-
-
-@tensor()
-def scalar(value: float, like: Value) -> NDArray[np.generic]:
-    """A constant of rank 0 with the element type of a term."""
-    return np.asarray(value, dtype=np.dtype(like.dtype))
+def function(name: str) -> RuleFunction | None:
+    """The registered function of this name, or None."""
+    return FUNCTIONS.get(name)
