@@ -407,3 +407,35 @@ _SPECIAL: Mapping[str, Callable[[Attrs, list[TensorType | None]], ValueType]] = 
     "Where": _where,
     "Cast": _cast,
 }
+
+
+def join(left: ValueType, right: ValueType) -> ValueType:
+    """What is known of a value when both types are known of it.
+
+    A number says more than a symbol, a symbol more than nothing; two different symbols do not contradict each other.
+    Raises InferenceError where the types contradict each other: other element types, ranks, or numbers.
+    """
+    if left is None or right is None or left == right:
+        return right if left is None else left
+    if isinstance(left, tuple) or isinstance(right, tuple):
+        if not (isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right)):
+            raise InferenceError(f"{type_text(left)} is not {type_text(right)}")
+        parts = (join(mine, theirs) for mine, theirs in zip(left, right, strict=True))
+        return tuple(part if isinstance(part, TensorType) else None for part in parts)
+    if left.dtype != right.dtype:
+        raise InferenceError(f"{left} is not {right}")
+    if left.shape is None or right.shape is None:
+        return right if left.shape is None else left
+    if len(left.shape) != len(right.shape):
+        raise InferenceError(f"{left} is not {right}")
+    return TensorType(left.dtype, tuple(_join_dim(mine, theirs) for mine, theirs in zip(left.shape, right.shape, strict=True)))
+
+
+def _join_dim(left: Dim, right: Dim) -> Dim:
+    if left is None or right is None or left == right:
+        return right if left is None else left
+    if isinstance(left, int) and isinstance(right, int):
+        raise InferenceError(f"a dimension of {left} is not one of {right}")
+    if isinstance(left, int) or isinstance(right, int):
+        return left if isinstance(left, int) else right
+    return min(left, right)
