@@ -30,7 +30,19 @@ from superopt.errors import EGraphError, InferenceError
 from superopt.matching import Clash, Match, Variant, answer, variants
 from superopt.rules import Rule
 from superopt.shapes import join
-from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, Attrs, Constant, Node, TermGraph, ValueType, parse_type, type_text
+from superopt.terms import (
+    ABSENT,
+    CONST,
+    INPUT,
+    OPAQUE,
+    Attrs,
+    Constant,
+    Node,
+    TermGraph,
+    ValueType,
+    parse_type,
+    type_text,
+)
 from superopt.values import Value
 
 CHUNK = 20
@@ -312,24 +324,23 @@ def _read(frozen: Any, engine: Any, owner: Engine) -> tuple[EGraph, dict[int, st
             inputs = tuple(row.inputs)
             where = index.setdefault(row.output, len(index))
             rows.append((where, op, inputs[:-1], text(inputs[-1]), made_by.get(inputs)))
-    absent_ids = {value for value in absent}
     nodes: list[list[ENode]] = [[] for _ in range(len(index))]
     class_of = tuple(index[value] for number, value in named if number < len(owner._graph.nodes))
     originals = _originals(owner._graph, class_of)
     for where, op, args, attr_text, maker in rows:
-        children = tuple(ABSENT if arg in absent_ids else index[arg] for arg in args)
+        children = tuple(ABSENT if arg in absent else index[arg] for arg in args)
         attrs = Attrs.of(key=attr_text) if op == CONST else Attrs(attr_text)
         original = originals.get((op, children, attrs))
         rule = owner._rules[maker - 1].name if maker is not None and original is None else None
         nodes[where].append(ENode(op, children, attrs, rule, original))
     constant = {index[row.inputs[0]] for row in tables["is-constant"].rows if row.inputs[0] in index}
-    live = {index[row.inputs[0]] for row in tables["is-live"].rows if row.inputs[0] in index}
     types = {index[row.inputs[0]]: text(row.output) for row in tables["type-of"].rows if row.inputs[0] in index}
     classes = tuple(
-        EClass(tuple(members), None if types.get(i, "?") == CONTRADICTION else parse_type(types.get(i, "?")), i in constant)
+        EClass(
+            tuple(members), None if types.get(i, "?") == CONTRADICTION else parse_type(types.get(i, "?")), i in constant
+        )
         for i, members in enumerate(nodes)
     )
-    del live
     roots = tuple(class_of[root] for root in owner._graph.roots)
     return EGraph(classes, roots, class_of, dict(owner.constants), owner._graph.opaque), class_names
 

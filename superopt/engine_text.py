@@ -1,7 +1,9 @@
 """The e-graph engine's program text: constructors, loading of terms, and a rule variant as an engine rule.
 
-Names are prefixed, since the engine keeps sorts, functions, rulesets and rule variables in one namespace: ``op-Conv-3`` is an
-operator with its number of arguments, ``from-Conv-3`` tells which rule made such a node, ``t-``, ``y-``, ``a-``, ``c-`` are a
+Names are prefixed, since the engine keeps sorts, functions, rulesets and rule variables in one namespace:
+``op-Conv-3`` is an
+operator with its number of arguments, ``from-Conv-3`` tells which rule made such a node, ``t-``, ``y-``, ``a-``,
+``c-`` are a
 rule's terms, types, attributes and constants.
 """
 
@@ -93,7 +95,8 @@ def load_commands(index: int, node: Node, value_type: ValueType, *, constant: bo
 def engine_rule(variant: Variant, ruleset: str, answer_function: str, part_function: str, number: int) -> EngineRule:
     """The engine's rule for a variant; ``number`` is what its right side's nodes are marked with as made by.
 
-    ``answer_function`` takes the joined fields of a match and returns the joined attributes and types of the right side's
+    ``answer_function`` takes the joined fields of a match and returns the joined attributes and types of the right
+    side's
     slots, or the empty text; ``part_function`` takes such a text and an index.
     """
     body, fields, texts, used = _left(variant)
@@ -131,7 +134,8 @@ def _slot_name(pattern: Pattern, index: int) -> str:
 
 
 def _left(variant: Variant) -> tuple[list[str], list[Field], list[str], dict[tuple[str, int], None]]:
-    """The query: an atom for each node of the left side, what must be constant, live or known, and the fields so far."""
+    """The query: an atom for each node of the left side, what must be constant, live or known, and the fields so
+    far."""
     shape = skeleton(variant.rule.left)
     names = [_slot_name(slot.pattern, index) for index, slot in enumerate(shape.slots)]
     body: list[str] = []

@@ -40,7 +40,8 @@ def constant(*terms: Value | tuple[Value, ...]) -> bool:
 def evaluate(expr: Expr, binding: Binding) -> Any:
     """The value of an expression.
 
-    Raises Unknown where it asks for what is not known, or has no value (an index out of range, a division by zero): a rule
+    Raises Unknown where it asks for what is not known, or has no value (an index out of range, a division by zero):
+    a rule
     whose condition has no value does not apply.
     """
     try:

@@ -1,4 +1,5 @@
-"""One side of a rule under a binding: its nodes with their attributes, types and constants; and whether conditions hold.
+"""One side of a rule under a binding: its nodes with their attributes, types and constants; and whether conditions
+hold.
 
 The one implementation for the e-graph (which asks once for each match) and for the laws (which evaluate both sides).
 """
@@ -12,13 +13,13 @@ from math import copysign
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superopt.errors import InferenceError
 from superopt.expressions import Binding, evaluate
-from superopt.operators import Operator, operator
+from superopt.operators import Operator, numpy_dtype, operator
 from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Rule, Star, Var
 from superopt.shapes import infer
+from superopt.tensors import constant_of_array
 from superopt.terms import (
     ABSENT,
     CONST,
@@ -31,7 +32,6 @@ from superopt.terms import (
     TensorType,
     TermGraph,
     ValueType,
-    constant_key,
 )
 from superopt.values import Unknown, Value
 
@@ -110,7 +110,7 @@ def fill(shape: Skeleton, binding: Binding) -> Filled:
                 node, found = Node(INPUT, (), Attrs.of(name=name)), _term(slot.pattern, binding, shape, types)
                 value_type = found.type
             case Made(expr):
-                constant = as_constant(evaluate(expr, binding))
+                constant = constant_of_array(evaluate(expr, binding))
                 node, value_type = Node(CONST, (), Attrs.of(key=constant.key)), constant.type
             case Output(_, index):
                 node = Node(PROJECT, slot.args, Attrs.of(index=index))
@@ -129,7 +129,8 @@ def fill(shape: Skeleton, binding: Binding) -> Filled:
 
 
 def instantiate(patterns: Sequence[Pattern], binding: Binding) -> TermGraph:
-    """The patterns under a binding as a graph; variables are ``Input`` nodes by their names. Raises as ``fill`` does."""
+    """The patterns under a binding as a graph; variables are ``Input`` nodes by their names. Raises as ``fill``
+    does."""
     shape = skeleton(tuple(patterns))
     filled = fill(shape, binding)
     nodes: list[Node] = []
@@ -182,18 +183,6 @@ def number_matches(number: float, value: Value) -> bool:
     return item == wanted and copysign(1.0, item) == copysign(1.0, wanted)
 
 
-def as_constant(array: NDArray[np.generic]) -> Constant:
-    """A constant of an array, by the hash of its content."""
-    data = np.ascontiguousarray(array)
-    dtype = {"bool": "bool", "object": "string"}.get(data.dtype.name, data.dtype.name)
-    dtype = {"float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2"}.get(dtype, dtype)
-    data.setflags(write=False)
-    shape = tuple(int(size) for size in array.shape)
-    key = constant_key(dtype, shape, data.tobytes())
-    held = data.reshape(shape)
-    return Constant(key, TensorType(dtype, shape), lambda: held)
-
-
 def _term(pattern: Var | Number, binding: Binding, shape: Skeleton, types: list[ValueType]) -> Value:
     value = binding.get(pattern.name)
     if isinstance(value, Value):
@@ -210,8 +199,8 @@ def _default_number(pattern: Number, shape: Skeleton, types: list[ValueType]) ->
             for arg in slot.args:
                 beside = types[arg] if 0 <= arg < len(types) else None
                 if isinstance(beside, TensorType):
-                    array = np.asarray(pattern.value, dtype=np.dtype(beside.dtype))
-                    return Value(TensorType(beside.dtype, ()), True, lambda: array)
+                    number = constant_of_array(np.asarray(pattern.value, dtype=numpy_dtype(beside.dtype)))
+                    return Value(number.type, True, number.load)
     raise InferenceError("the type of a number is not known: it was to be bound")
 
 
@@ -259,4 +248,3 @@ def _plain(value: Any) -> AttrValue:
         item: AttrValue = value.item()
         return item
     raise Unknown(f"{value!r} is no attribute value")
-

@@ -1,4 +1,5 @@
-"""A rule as what the e-graph engine needs: variants without stars and commutation, which fields of a match are asked for,
+"""A rule as what the e-graph engine needs: variants without stars and commutation, which fields of a match are
+asked for,
 and the answer for one match (do the conditions hold, and which attributes and types has the right side)."""
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ MAX_VARIANTS = 64
 class Variant:
     """A rule with its stars expanded and its commutative operands in one order.
 
-    ``python`` are the conditions that Python must answer; ``constant`` the variables that must be constant, ``read`` those
+    ``python`` are the conditions that Python must answer; ``constant`` the variables that must be constant,
+    ``read`` those
     whose content must be known (both are matched natively). ``right`` is the skeleton of the right side.
     """
 
@@ -75,6 +77,12 @@ def variants(rule: Rule, arities: Mapping[str, frozenset[int]]) -> list[Variant]
     return found
 
 
+def variant_of(rule: Rule, constant: tuple[str, ...]) -> Variant:
+    """An expanded rule as one variant, where these variables are known to be constant."""
+    plain = _variant(rule, ())
+    return replace(plain, python=(*rule.when, *rule.only_if), constant=constant)
+
+
 def answer(variant: Variant, match: Match, opset: int) -> Filled | Clash | None:
     """The right side for a match; None where the rule does not apply.
 
@@ -103,7 +111,8 @@ def answer(variant: Variant, match: Match, opset: int) -> Filled | Clash | None:
 
 
 def bind(variant: Variant, match: Match) -> Binding | None:
-    """What the names of the left side stand for in a match; None where an attribute is not the one that is asked for."""
+    """What the names of the left side stand for in a match; None where an attribute is not the one that is asked
+    for."""
     binding: dict[str, Bound] = {}
     for name in variant.variables:
         constant = name in variant.constant
@@ -172,7 +181,10 @@ def _bind_attributes(
         bundle = Attrs.of(left_over)
         bound = binding.setdefault(pattern.rest, bundle)
         return bound == bundle
-    return all(_is_default(spec.default(name), value, trivial=name in (spec.form.trivial or {})) for name, value in left_over.items())
+    return all(
+        _is_default(spec.default(name), value, trivial=name in (spec.form.trivial or {}))
+        for name, value in left_over.items()
+    )
 
 
 def _is_default(default: AttrValue | None, value: AttrValue, *, trivial: bool) -> bool:
@@ -211,7 +223,10 @@ def _star_counts(rule: Rule, arities: Mapping[str, frozenset[int]]) -> list[dict
 def _fits(pattern: Pattern | Star | Each, counts: Mapping[str, int], arities: Mapping[str, frozenset[int]]) -> bool:
     match pattern:
         case Apply(op, args):
-            total = sum(counts[a.name] if isinstance(a, Star) else counts[a.over[0][1]] if isinstance(a, Each) else 1 for a in args)
+            total = sum(
+                counts[a.name] if isinstance(a, Star) else counts[a.over[0][1]] if isinstance(a, Each) else 1
+                for a in args
+            )
             if any(len({counts[name] for _, name in arg.over}) > 1 for arg in args if isinstance(arg, Each)):
                 return False
             spec = operator(op)
@@ -251,7 +266,8 @@ def _orders(pattern: Pattern | Star | Each) -> Iterator[Pattern]:
 
 
 def _canonical(rule: Rule) -> str:
-    """A text that two variants share when they differ only in names and in the order of commutative operands on the right."""
+    """A text that two variants share when they differ only in names and in the order of commutative operands on the
+    right."""
     names: dict[str, str] = {}
 
     def term(pattern: Pattern | Star | Each, *, ordered: bool) -> str:

@@ -1,6 +1,7 @@
 """The operators that rules may name, in their normal form: which inputs became attributes, and what the defaults are.
 
-Everything else about an operator (its attributes, their defaults and kinds, how many inputs it has, the types it takes at
+Everything else about an operator (its attributes, their defaults and kinds, how many inputs it has, the types it
+takes at
 an opset) is asked of ``onnx.defs``. A new operator is a line in ``FORMS``, a kernel in ``kernels.py``, and where its
 meaning changed between opsets, a conversion in ``lower.py`` and ``emit.py``.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import onnx
 from onnx import defs
@@ -53,7 +54,8 @@ _REDUCE = Form(attribute_inputs={1: "axes"}, dropped=("noop_with_empty_axes",))
 FORMS: Mapping[str, Form] = {
     # Pointwise, one input.
     **dict.fromkeys(
-        """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish
+        """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid
+        HardSwish
         Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus
         Softsign Sqrt Swish Tan Tanh ThresholdedRelu""".split(),
         _PLAIN,
@@ -132,7 +134,8 @@ class Operator:
     """An understood operator in normal form.
 
     ``arity`` counts tensor arguments (None: any number from one up, all of one kind). Optional ones are ABSENT, never
-    left out. ``defaults`` are the schema's, of the attributes that the normal form has. ``attributes`` are the names of all
+    left out. ``defaults`` are the schema's, of the attributes that the normal form has. ``attributes`` are the
+    names of all
     attributes of the normal form.
     """
 
@@ -158,7 +161,7 @@ class Operator:
 def dtype_name(number: int) -> str:
     """The normal form's name of an ONNX element type number: ``float32`` for 1."""
     names = {"float": "float32", "double": "float64"}
-    name = onnx.TensorProto.DataType.Name(number).lower()
+    name = str(onnx.TensorProto.DataType.Name(number)).lower()
     return names.get(name, name)
 
 
@@ -168,7 +171,7 @@ def dtype_number(name: str) -> int:
     return int(onnx.TensorProto.DataType.Value(names.get(name, name.upper())))
 
 
-@lru_cache(maxsize=None)
+@cache
 def operator(name: str) -> Operator | None:
     """The understood operator of this name, or None."""
     form = FORMS.get(name)

@@ -14,8 +14,8 @@ from superopt.values import FUNCTIONS
 
 ErrorAt = Callable[[str, ast.expr], RuleError]
 
-BUILTINS = frozenset({"constant", "len", "min", "max", "sum", "all", "any", "tuple", "range", "sorted", "abs", "int", "float", "zip"})  # fmt: skip
-"""Functions that expressions may call beside the registered ones; ``constant(x, ...)``: all these terms are constant."""
+BUILTINS = frozenset("constant len min max sum all any tuple range sorted abs int float zip".split())
+"""Functions that expressions may call beside the registered ones; ``constant(x, ...)``: all these are constant."""
 
 _ALLOWED = (
     ast.Constant, ast.Name, ast.Load, ast.Tuple, ast.UnaryOp, ast.USub, ast.Not, ast.BinOp, ast.Add, ast.Sub, ast.Mult,
@@ -102,7 +102,9 @@ def let_value(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern | Expr:
         function = FUNCTIONS.get(inner.func.id)
         if inner.func.id in FORMS or (function is not None and function.kind == "tensor"):
             return right_pattern(tree, scope, error)
-    if isinstance(tree, ast.Name) and (tree.id in scope.terms or not isinstance(scope.lets.get(tree.id, Expr("", tree)), Expr)):
+    if isinstance(tree, ast.Name) and (
+        tree.id in scope.terms or not isinstance(scope.lets.get(tree.id, Expr("", tree)), Expr)
+    ):
         return right_pattern(tree, scope, error)
     return expression(substituted(tree, scope), scope, error)
 
@@ -134,7 +136,7 @@ def expression(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
         if not isinstance(node, _ALLOWED):
             raise error(f"{type(node).__name__} is not part of rule expressions", at)
         if isinstance(node, ast.Call):
-            if not isinstance(node.func, ast.Name) or node.func.id not in FUNCTIONS and node.func.id not in BUILTINS:
+            if not isinstance(node.func, ast.Name) or (node.func.id not in FUNCTIONS and node.func.id not in BUILTINS):
                 raise error(f"no function {ast.unparse(node.func)} is registered for rules", at)
         elif isinstance(node, ast.Attribute):
             if not isinstance(node.value, ast.Name) or node.value.id not in scope.bundles:

@@ -121,7 +121,8 @@ def parse(text: str, file: str = "<text>") -> RuleSet:
 
 def _blocks(text: str, file: str) -> Iterator[Span]:
     """Top-level statements: a line that begins at the margin and the indented lines after it, comments blanked out."""
-    start, lines = 0, []
+    start = 0
+    lines: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         bare = _without_comment(line)
         if bare and not bare[0].isspace():
@@ -299,7 +300,9 @@ def _assembled(
         siblings=siblings,
     )  # fmt: skip
     if len(left) != len(right):
-        raise right_span.error(f"{len(left)} roots on the left and {len(right)} on the right: equally many were expected")
+        raise right_span.error(
+            f"{len(left)} roots on the left and {len(right)} on the right: equally many were expected"
+        )
     if siblings and not rule.stars:
         raise left_span.error("siblings(...) has no '*x': what differs between siblings was expected to be starred")
     return rule

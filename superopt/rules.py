@@ -63,7 +63,8 @@ class Star:
 
 @dataclass(frozen=True)
 class Each:
-    """``*(F(x) for x in xs)``: any number of arguments of one form; ``over`` are pairs of element name and tuple name."""
+    """``*(F(x) for x in xs)``: any number of arguments of one form; ``over`` are pairs of element name and tuple
+    name."""
 
     template: Pattern
     over: tuple[tuple[str, str], ...]
@@ -72,7 +73,8 @@ class Each:
 @dataclass(frozen=True)
 class Apply:
     """An operator applied. ``attrs`` are pairs of name and expression: on the left a bare unbound name binds, anything
-    else must be equal; attributes that are not named equal their default, unless ``rest`` binds or gives all of them."""
+    else must be equal; attributes that are not named equal their default, unless ``rest`` binds or gives all of
+    them."""
 
     op: str
     args: tuple[Pattern | Star | Each, ...]
@@ -102,11 +104,16 @@ Pattern: TypeAlias = "Var | Number | Absent | Apply | Output | Made"
 class Rule:
     """A rewrite rule: wherever ``left`` matches and ``when`` and ``only_if`` hold, ``right`` computes the same.
 
-    ``left`` and ``right`` have equally many roots (one, unless the text has a tuple). ``siblings`` is true for a rule whose
-    left side is ``siblings(...)``: ``left`` is then the one form that every sibling has, with ``Star`` standing for what
-    differs from one to the next, and ``right`` is a bundle whose output i replaces sibling i; ``expanded`` turns it into a
-    rule with n roots. ``let`` is already put in. ``when`` is what soundness needs; ``only_if`` is what makes it worth while.
-    ``within`` is the relative bound that an ``approximates`` rule states. ``rejected`` says why a rule is not to be used.
+    ``left`` and ``right`` have equally many roots (one, unless the text has a tuple). ``siblings`` is true for a
+    rule whose
+    left side is ``siblings(...)``: ``left`` is then the one form that every sibling has, with ``Star`` standing for
+    what
+    differs from one to the next, and ``right`` is a bundle whose output i replaces sibling i; ``expanded`` turns it
+    into a
+    rule with n roots. ``let`` is already put in. ``when`` is what soundness needs; ``only_if`` is what makes it
+    worth while.
+    ``within`` is the relative bound that an ``approximates`` rule states. ``rejected`` says why a rule is not to be
+    used.
     """
 
     name: str
@@ -177,7 +184,11 @@ def _pick(pattern: Pattern, index: int) -> Pattern:
     if not isinstance(pattern, Apply):
         return pattern
     args = tuple(
-        Var(element_name(arg.name, index)) if isinstance(arg, Star) else arg if isinstance(arg, Each) else _pick(arg, index)
+        Var(element_name(arg.name, index))
+        if isinstance(arg, Star)
+        else arg
+        if isinstance(arg, Each)
+        else _pick(arg, index)
         for arg in pattern.args
     )
     return replace(pattern, args=args)

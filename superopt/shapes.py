@@ -7,7 +7,7 @@ different element types) is refused here, since a rule must not be believed on o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 
 import numpy as np
@@ -40,7 +40,8 @@ def infer(op: str, attrs: Attrs, args: Sequence[ValueType], given: Sequence[bool
     """The type of an operator applied to values of these types.
 
     ``given`` tells which arguments are there (default: all; a type of None among them is a value of unknown type). The
-    result is a bundle for an operator with several outputs, None where nothing is known. Raises InferenceError where ONNX
+    result is a bundle for an operator with several outputs, None where nothing is known. Raises InferenceError
+    where ONNX
     or a runtime would not accept the operator.
     """
     if op == PROJECT:
@@ -107,7 +108,9 @@ def _by_onnx(op: str, attrs: Attrs, args: list[TensorType | None], present: tupl
     sizes = attrs.get("split")
     count = len(sizes) if spec is not None and spec.form.bundle and isinstance(sizes, tuple) else 1
     outputs = [f"o{index}" for index in range(count)]
-    node = helper.make_node(form.op_type, names, outputs, **form.attributes)
+    node = helper.make_node(form.op_type, names, outputs)
+    for key, value in form.attributes.items():
+        node.attribute.append(helper.make_attribute(key, value, attr_type=_attribute_kind(form.op_type, key)))
     schema = defs.get_schema(form.op_type, NEWEST_OPSET)
     try:
         found = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=_OPSETS)
@@ -115,6 +118,11 @@ def _by_onnx(op: str, attrs: Attrs, args: list[TensorType | None], present: tupl
         raise InferenceError(str(error).strip().splitlines()[-1]) from error
     parts = tuple(_tensor_type(found.get(name)) for name in outputs)
     return parts if spec is not None and spec.form.bundle else parts[0]
+
+
+@cache
+def _attribute_kind(op: str, name: str) -> int:
+    return int(defs.get_schema(op, NEWEST_OPSET).attributes[name].type)
 
 
 def _type_proto(tensor: TensorType | None) -> onnx.TypeProto:
@@ -334,7 +342,7 @@ _CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
     "PRelu": _check_prelu,
     "Squeeze": _check_unique_axes,
     "Slice": _check_unique_axes,
-    **{name: _check_unique_axes for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")},
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"), _check_unique_axes),
 }
 
 
@@ -363,7 +371,8 @@ def broadcast(shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, ...] | Non
     return tuple(result)
 
 
-_POINTWISE_LIKE_FIRST = """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu
+_POINTWISE_LIKE_FIRST = """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Elu Erf Exp Floor
+Gelu
     HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
     Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Dropout BatchNormalization InstanceNormalization LRN PRelu
     LpNormalization""".split()
@@ -428,7 +437,9 @@ def join(left: ValueType, right: ValueType) -> ValueType:
         return right if left.shape is None else left
     if len(left.shape) != len(right.shape):
         raise InferenceError(f"{left} is not {right}")
-    return TensorType(left.dtype, tuple(_join_dim(mine, theirs) for mine, theirs in zip(left.shape, right.shape, strict=True)))
+    return TensorType(
+        left.dtype, tuple(_join_dim(mine, theirs) for mine, theirs in zip(left.shape, right.shape, strict=True))
+    )
 
 
 def _join_dim(left: Dim, right: Dim) -> Dim:

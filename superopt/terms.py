@@ -32,7 +32,8 @@ hash of its content. ``Opaque(key=...)``: an operator that is left alone, always
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """The type of a tensor: ONNX's element type in lower case (``float32``, ``int64``, ``bool``, ``string``, ...) and its
+    """The type of a tensor: ONNX's element type in lower case (``float32``, ``int64``, ``bool``, ``string``, ...)
+    and its
     dimensions, or None where the rank is not known."""
 
     dtype: str
@@ -40,7 +41,8 @@ class TensorType:
 
     @property
     def text(self) -> str:
-        """The canonical text: ``float32[1,$batch,?]``, ``int64[]`` for a scalar, ``float32[*]`` where the rank is unknown."""
+        """The canonical text: ``float32[1,$batch,?]``, ``int64[]`` for a scalar, ``float32[*]`` where the rank is
+        unknown."""
         if self.shape is None:
             return f"{self.dtype}[*]"
         return f"{self.dtype}[{','.join(_dim_text(dim) for dim in self.shape)}]"
@@ -71,7 +73,8 @@ class TensorType:
 
 
 ValueType: TypeAlias = TensorType | tuple["TensorType | None", ...] | None
-"""The type of a term: a tensor, a bundle (the outputs of an operator with several), or not known (also: not a tensor)."""
+"""The type of a term: a tensor, a bundle (the outputs of an operator with several), or not known (also: not a
+tensor)."""
 
 
 def _dim_text(dim: Dim) -> str:
@@ -210,7 +213,8 @@ class TermGraph:
     """What a model computes, in normal form.
 
     ``nodes`` are in topological order and no two are equal. ``types`` stands beside them. ``roots`` are the nodes that
-    must be computed, in order. ``constants`` holds the value of every ``Const`` by key; ``opaque`` what every ``Opaque``
+    must be computed, in order. ``constants`` holds the value of every ``Const`` by key; ``opaque`` what every
+    ``Opaque``
     key stands for (a serialized NodeProto without the names of its values, and the opset version that it is meant in).
     """
 
