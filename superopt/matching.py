@@ -125,9 +125,12 @@ def bind(variant: Variant, match: Match) -> Binding | None:
             content = match.content[slot.pattern.name]
             if not number_matches(slot.pattern.value, content):
                 return None
-        elif isinstance(slot.pattern, Apply) and index in match.attrs:
-            if not _bind_attributes(slot.pattern, match.attrs[index], binding, later):
-                return None
+        elif (
+            isinstance(slot.pattern, Apply)
+            and index in match.attrs
+            and not _bind_attributes(slot.pattern, match.attrs[index], binding, later)
+        ):
+            return None
     for expr, value in later:
         if not _same(evaluate(expr, binding), value):
             return None

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+import numpy as np
 import onnx
-from onnx import defs
+from onnx import defs, helper
 
 from superopt.terms import Attrs, AttrValue
 
@@ -169,6 +170,12 @@ def dtype_number(name: str) -> int:
     """The ONNX element type number of a normal form's name."""
     names = {"float32": "FLOAT", "float64": "DOUBLE"}
     return int(onnx.TensorProto.DataType.Value(names.get(name, name.upper())))
+
+
+def numpy_dtype(name: str) -> np.dtype[np.generic]:
+    """The numpy dtype (ml_dtypes' for the small floats, object for strings) that holds an element type."""
+    dtype: np.dtype[np.generic] = helper.tensor_dtype_to_np_dtype(dtype_number(name))
+    return dtype
 
 
 @cache

@@ -122,7 +122,8 @@ def _by_onnx(op: str, attrs: Attrs, args: list[TensorType | None], present: tupl
 
 @cache
 def _attribute_kind(op: str, name: str) -> int:
-    return int(defs.get_schema(op, NEWEST_OPSET).attributes[name].type)
+    kind: int = onnx.AttributeProto.AttributeType.Value(defs.get_schema(op, NEWEST_OPSET).attributes[name].type.name)
+    return kind
 
 
 def _type_proto(tensor: TensorType | None) -> onnx.TypeProto:
