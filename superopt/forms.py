@@ -14,7 +14,7 @@ from superopt.errors import InferenceError
 from superopt.operators import DTYPE_ATTRIBUTES, dtype_number, operator
 from superopt.terms import Attrs, AttrValue
 
-FormInput: TypeAlias = "int | NDArray[np.int64] | None"
+FormInput: TypeAlias = "int | NDArray[np.int64] | NDArray[np.float32] | None"
 """An input of the ONNX node: the argument at this index, a constant to make, or nothing."""
 
 
@@ -41,12 +41,15 @@ def onnx_form(op: str, attrs: Attrs, present: tuple[bool, ...], opset: int) -> O
         raise InferenceError(f"opset {opset} has no {op}") from error
     taken = dict(spec.form.attribute_inputs or {})
     attributes: dict[str, AttrValue] = {}
-    made: dict[str, NDArray[np.int64]] = {}
+    made: dict[str, NDArray[np.int64] | NDArray[np.float32]] = {}
     for name, value in attrs.items:
         if name in schema.attributes:
-            attributes[name] = dtype_number(str(value)) if (op, name) in DTYPE_ATTRIBUTES and value else value
+            if (op, name) not in DTYPE_ATTRIBUTES:
+                attributes[name] = value
+            elif value:
+                attributes[name] = dtype_number(str(value))
         elif name in taken.values():
-            made[name] = np.asarray(value, dtype=np.int64)
+            made[name] = np.asarray(value, dtype=np.float32 if isinstance(value, float) else np.int64)
     inputs: list[FormInput] = []
     argument = 0
     for position in range(len(present) + len(taken)):

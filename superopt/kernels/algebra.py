@@ -21,7 +21,7 @@ PRIME = 2147483629
 """The largest prime below 2^31 - 18: two residues multiply without leaving int64."""
 
 
-class NotInRing(EvaluationError):  # noqa: N818  (it says what is so, not what went wrong)
+class NotInRing(EvaluationError):
     """The operator is not made of ring operations and pointwise functions: it compares, rounds or truncates."""
 
 
@@ -251,11 +251,9 @@ class Modular(Algebra):
             return np.asarray(np.einsum(equation, operands[0]) % self.prime)
         if len(operands) > 2:
             raise NotInRing("Einsum of more than two operands")
-        # At most every pair of elements meets in one sum.
         first, second = operands
-        return self._by_halves(
-            lambda a, b: np.asarray(np.einsum(equation, a, b)), first, second, first.size * second.size
-        )
+        terms = _einsum_terms(equation, operands)
+        return self._by_halves(lambda a, b: np.asarray(np.einsum(equation, a, b)), first, second, terms)
 
     def power(self, a: Array, b: Array) -> Array:
         """Small whole exponents are products; any other is an uninterpreted function of both arguments."""
@@ -280,6 +278,18 @@ class Modular(Algebra):
 
     def compares(self, op: str) -> None:
         raise NotInRing(f"{op} is not made of ring operations")
+
+
+def _einsum_terms(equation: str, operands: list[Array]) -> int:
+    """How many products an element of the result adds: the sizes of the labels that it does not have."""
+    inputs, arrow, output = equation.partition("->")
+    sizes: dict[str, int] = {}
+    for labels, operand in zip(inputs.split(","), operands, strict=True):
+        head, _, tail = labels.partition("...")
+        sizes.update(zip(head, operand.shape, strict=False))
+        sizes.update(zip(reversed(tail), reversed(operand.shape), strict=False))
+    kept = output if arrow else [label for label in sizes if inputs.count(label) == 1]
+    return math.prod(size for label, size in sizes.items() if label not in kept)
 
 
 def modular(prime: int = PRIME, seed: int = 0) -> Modular:
