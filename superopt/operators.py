@@ -103,7 +103,7 @@ FORMS: Mapping[str, Form] = {
     "Concat": _PLAIN,
     "Split": Form(attribute_inputs={1: "split"}, dropped=("num_outputs",), bundle=True),
     "Slice": Form(attribute_inputs={1: "starts", 2: "ends", 3: "axes", 4: "steps"}),
-    "Pad": Form(attribute_inputs={1: "pads", 3: "axes"}),
+    "Pad": Form(attribute_inputs={1: "pads", 3: "axes"}, dropped=("axes",)),
     "Reshape": Form(attribute_inputs={1: "shape"}),
     "Flatten": _PLAIN,
     "Squeeze": Form(attribute_inputs={1: "axes"}),
@@ -191,7 +191,7 @@ def operator(name: str) -> Operator | None:
     if name == "Dropout":
         kept = kept[:1]
     required = sum(item.option == defs.OpSchema.FormalParameterOption.Single for item in kept)
-    attributes = (set(schema.attributes) - set(form.dropped)) | set(taken.values())
+    attributes = (set(schema.attributes) | set(taken.values())) - set(form.dropped)
     defaults: dict[str, AttrValue] = {}
     for key, attribute in schema.attributes.items():
         if key in attributes and attribute.default_value.type:
