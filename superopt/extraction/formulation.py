@@ -1,0 +1,156 @@
+"""What is left of a component as an integer program: a variable for each item, rows for what it needs, cuts against cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from superopt.extraction.heuristics import Chosen
+from superopt.extraction.reduction import Items, Part, knots
+from superopt.extraction.tightening import MASKS_AT_MOST, masks
+
+Row = Mapping[int, float]
+"""Coefficients by variable; the row says that their sum is at most 0."""
+
+_VIOLATED = 1e-3
+"""By how much a fractional solution must break a cut for it to be added."""
+
+_MUST_ROWS_AT_MOST = 60_000
+"""Nonzeros that rows for what is needed indirectly may add."""
+
+
+@dataclass
+class Formulation:
+    """``owner`` and ``index`` name the item of each variable; ``of`` lists the variables of each class. A class is used as
+    much as its variables sum to, at most 1, and exactly 1 for a root."""
+
+    items: Items
+    roots: frozenset[int]
+    owner: list[int]
+    index: list[int]
+    of: dict[int, list[int]]
+    costs: NDArray[np.float64]
+    rows: list[Row] = field(default_factory=list)
+
+    def children(self, variable: int) -> tuple[int, ...]:
+        return self.items[self.owner[variable]][self.index[variable]].children
+
+    def used(self, solution: Sequence[float]) -> dict[int, float]:
+        """How much each class is used in a (fractional) solution."""
+        return {owner: sum(solution[variable] for variable in mine) for owner, mine in self.of.items()}
+
+
+def formulate(part: Part) -> Formulation:
+    """The integer program of a part.
+
+    For each pair of classes: what needs the other is at most how much the other is used. Where masks allow it, the same for
+    what is needed indirectly. Cycles of two classes are cut from the start.
+    """
+    owner, index, of = [], [], {}
+    for name, ways in part.items.items():
+        of[name] = list(range(len(owner), len(owner) + len(ways)))
+        owner += [name] * len(ways)
+        index += range(len(ways))
+    costs = np.array([part.items[name][number].cost for name, number in zip(owner, index, strict=True)])
+    program = Formulation(part.items, frozenset(part.roots), owner, index, of, costs)
+    for name, mine in of.items():
+        needing: dict[int, list[int]] = {}
+        for variable in mine:
+            for child in program.children(variable):
+                needing.setdefault(child, []).append(variable)
+        program.rows += [_need_row(program, using, child) for child, using in needing.items()]
+    program.rows += _must_rows(program, part)
+    knot = knots(part.items)
+    for name in of:
+        for child in sorted({child for variable in of[name] for child in program.children(variable)}):
+            if knot[child] == knot[name]:
+                if any(name in program.children(variable) for variable in of[child]):
+                    program.rows.append(founded(program, {name, child}, name))
+    return program
+
+
+def _need_row(program: Formulation, using: Iterable[int], child: int) -> Row:
+    row = dict.fromkeys(using, 1.0)
+    for variable in program.of[child]:
+        row[variable] = row.get(variable, 0.0) - 1.0
+    return row
+
+
+def _must_rows(program: Formulation, part: Part) -> list[Row]:
+    """For what items of a class need only indirectly, through whatever is chosen below them."""
+    if len(part.items) > MASKS_AT_MOST // 10:
+        return []
+    found = masks(part.items, part.roots)
+    owners = list(found.position)
+    rows: list[Row] = []
+    budget = _MUST_ROWS_AT_MOST
+    for name, mine in program.of.items():
+        needing: dict[int, list[int]] = {}
+        direct: dict[int, int] = {}
+        for variable in mine:
+            need = found.need(program.items[name][program.index[variable]])
+            for child in program.children(variable):
+                direct[child] = direct.get(child, 0) + 1
+            while need:
+                low = need & -need
+                needing.setdefault(owners[low.bit_length() - 1], []).append(variable)
+                need ^= low
+        for child, using in needing.items():
+            if len(using) > direct.get(child, 0) and child not in program.roots:
+                row = _need_row(program, using, child)
+                budget -= len(row)
+                if budget < 0:
+                    return rows
+                rows.append(row)
+    return rows
+
+
+def founded(program: Formulation, ring: set[int], member: int) -> Row:
+    """The cut that some class of ``ring`` is computed by an item that needs no class of it, as far as ``member`` is used."""
+    row: dict[int, float] = {}
+    for variable in program.of[member]:
+        row[variable] = 1.0
+    for name in sorted(ring):
+        for variable in program.of[name]:
+            if ring.isdisjoint(program.children(variable)):
+                row[variable] = row.get(variable, 0.0) - 1.0
+    return {variable: factor for variable, factor in row.items() if factor}
+
+
+def cycle_cuts(program: Formulation, solution: Sequence[float]) -> list[Row]:
+    """Cuts that this (fractional or whole) solution breaks, from the cycles of what it uses."""
+    cuts: dict[tuple[tuple[int, float], ...], Row] = {}
+    used = program.used(solution)
+    for least in (0.999, 0.5, 0.25, 0.1, 0.02):
+        graph = nx.DiGraph()
+        weight: dict[tuple[int, int], float] = {}
+        for variable, amount in enumerate(solution):
+            if amount > 1e-6:
+                for child in program.children(variable):
+                    key = (program.owner[variable], child)
+                    weight[key] = weight.get(key, 0.0) + amount
+        graph.add_edges_from(
+            edge for edge, amount in weight.items() if amount >= least * max(used[edge[0]], 1e-6) and used[edge[0]] > 1e-6
+        )
+        rings = [set(group) for group in nx.strongly_connected_components(graph) if len(group) > 1]
+        for ring in rings:
+            smaller = {edge[0] for edge in nx.find_cycle(graph.subgraph(sorted(ring)))}
+            for candidate in (ring, smaller):
+                for member in sorted(candidate, key=lambda name: (-used[name], name))[:3]:
+                    row = founded(program, candidate, member)
+                    if sum(factor * solution[variable] for variable, factor in row.items()) > _VIOLATED:
+                        cuts[tuple(sorted(row.items()))] = row
+        if cuts:
+            break
+    return list(cuts.values())
+
+
+def chosen(program: Formulation, solution: Sequence[float]) -> Chosen:
+    """The choice that a whole solution stands for."""
+    return {
+        program.owner[variable]: program.index[variable] for variable, amount in enumerate(solution) if amount > 0.5
+    }

@@ -1,0 +1,313 @@
+"""Makes an extraction problem smaller without losing an optimal solution: what is forced is paid, and the rest falls apart.
+
+A class that every solution needs becomes a root, and edges to it are dropped where they cannot be part of a cycle. What is
+left falls into independent components; ``tightening`` works on each of these with bit masks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import networkx as nx
+
+from superopt.errors import EGraphError
+from superopt.extraction.problem import Problem, derivable
+
+Picks: TypeAlias = "int | tuple[Picks, ...]"
+"""Nodes of the problem, nested: what choosing an item means."""
+
+
+class Item(NamedTuple):
+    """A way to compute a class: its cost, the classes it needs (sorted), 0 if preferred, and the nodes that it stands for."""
+
+    cost: float
+    children: tuple[int, ...]
+    rank: int
+    picks: Picks
+
+
+Items: TypeAlias = dict[int, list[Item]]
+
+
+@dataclass
+class Part:
+    """A problem under reduction: the items of each class, the roots in order, and what is settled already."""
+
+    items: Items
+    roots: list[int]
+    cost: float = 0.0
+    picks: list[Picks] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.items.values()))
+
+
+_ALIAS_GROWTH = 16
+"""An alias is dissolved into its children if that adds no more edges than this."""
+
+_COMPARED = 64
+"""Items of a class that are compared with each other for domination; in larger classes only equal children are."""
+
+
+def flatten(picks: Iterable[Picks]) -> Iterator[int]:
+    """The nodes in nested picks."""
+    stack = list(picks)
+    while stack:
+        top = stack.pop()
+        if isinstance(top, int):
+            yield top
+        else:
+            stack.extend(top)
+
+
+def opened(problem: Problem) -> Part:
+    """The problem as a part: without infinite costs and what cannot be derived.
+
+    Raises ``EGraphError`` if a root has no finite derivation.
+    """
+    alive = [cost < math.inf for cost in problem.costs]
+    found = derivable(problem.classes, problem.node_class, problem.children, alive)
+    roots = list(dict.fromkeys(problem.roots))
+    for root in roots:
+        if not found[root]:
+            raise EGraphError(f"class {root} is a root without a finite derivation")
+    preferred = problem.preferred or [False] * len(problem.costs)
+    by_class = problem.by_class
+    items: Items = {}
+    stack = list(reversed(roots))
+    while stack:
+        owner = stack.pop()
+        if owner in items:
+            continue
+        kept = items[owner] = []
+        for node in by_class[owner]:
+            kids = tuple(sorted(set(problem.children[node])))
+            if alive[node] and owner not in kids and all(found[child] for child in kids):
+                kept.append(Item(problem.costs[node], kids, 0 if preferred[node] else 1, node))
+                stack.extend(child for child in kids if child not in items)
+    return Part(items, roots)
+
+
+def simplify(part: Part) -> None:
+    """Settles what is forced and dissolves classes without a choice, until nothing changes. Changes ``part`` in place."""
+    while True:
+        before = (len(part.items), part.size, sum(len(item.children) for kept in part.items.values() for item in kept))
+        _drop_hopeless(part)
+        _drop_unreachable(part)
+        for owner, kept in part.items.items():
+            part.items[owner] = undominated(owner, kept)
+        _settle_forced(part)
+        _dissolve_aliases(part)
+        _inline(part)
+        if before == (len(part.items), part.size, sum(len(i.children) for kept in part.items.values() for i in kept)):
+            return
+
+
+def _drop_hopeless(part: Part) -> None:
+    """Drops items that no finite derivation can use."""
+    items = part.items
+    waiting: dict[tuple[int, int], int] = {}
+    users: dict[int, list[tuple[int, int]]] = {}
+    ready: list[tuple[int, int]] = []
+    for owner, kept in items.items():
+        for index, item in enumerate(kept):
+            if not item.children:
+                ready.append((owner, index))
+                continue
+            waiting[owner, index] = len(item.children)
+            for child in item.children:
+                users.setdefault(child, []).append((owner, index))
+    found: set[int] = set()
+    while ready:
+        owner = ready.pop()[0]
+        if owner in found:
+            continue
+        found.add(owner)
+        for user in users.get(owner, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                ready.append(user)
+    if len(found) < len(items):
+        for owner, kept in items.items():
+            items[owner] = [item for item in kept if found.issuperset(item.children)]
+    if any(not items[root] for root in part.roots):
+        raise EGraphError("a root has lost its last derivation")
+
+
+def _drop_unreachable(part: Part) -> None:
+    seen: dict[int, None] = dict.fromkeys(part.roots)
+    stack = list(part.roots)
+    while stack:
+        for item in part.items[stack.pop()]:
+            for child in item.children:
+                if child not in seen:
+                    seen[child] = None
+                    stack.append(child)
+    if len(seen) < len(part.items):
+        part.items = {owner: kept for owner, kept in part.items.items() if owner in seen}
+
+
+def undominated(owner: int, kept: list[Item]) -> list[Item]:
+    """The items of a class that no other makes pointless: one that costs no more and needs no other classes."""
+    if len(kept) < 2:
+        return kept
+    order = sorted(range(len(kept)), key=lambda index: (kept[index].cost, kept[index].rank, index))
+    chosen: list[int] = []
+    seen: set[tuple[int, ...]] = set()
+    for index in order:
+        children = kept[index].children
+        if children in seen or owner in children:
+            continue
+        seen.add(children)
+        if len(kept) <= _COMPARED:
+            needed = set(children)
+            if any(needed.issuperset(kept[other].children) for other in chosen):
+                continue
+        chosen.append(index)
+    return [kept[index] for index in sorted(chosen)]
+
+
+def class_graph(items: Items) -> nx.DiGraph:
+    """An edge from each class to each class that one of its items needs."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(items)
+    graph.add_edges_from((owner, child) for owner, kept in items.items() for item in kept for child in item.children)
+    return graph
+
+
+def knots(items: Items) -> dict[int, int]:
+    """The strongly connected component of each class, by number."""
+    return {
+        owner: number
+        for number, component in enumerate(nx.strongly_connected_components(class_graph(items)))
+        for owner in component
+    }
+
+
+def _settle_forced(part: Part) -> None:
+    """What every solution needs becomes a root; edges to it from outside its knot go; roots without a choice are paid."""
+    items = part.items
+    forced: dict[int, None] = dict.fromkeys(part.roots)
+    stack = list(part.roots)
+    while stack:
+        kept = items[stack.pop()]
+        common = set(kept[0].children).intersection(*(item.children for item in kept[1:]))
+        for child in sorted(common):
+            if child not in forced:
+                forced[child] = None
+                stack.append(child)
+    knot = knots(items)
+    for owner, kept in items.items():
+        here = knot[owner]
+        for index, item in enumerate(kept):
+            needed = tuple(child for child in item.children if child not in forced or knot[child] == here)
+            if len(needed) < len(item.children):
+                kept[index] = item._replace(children=needed)
+    roots = []
+    for root in forced:
+        kept = items[root]
+        if len(kept) == 1 and not kept[0].children:
+            part.cost += kept[0].cost
+            part.picks.append(kept[0].picks)
+            del items[root]
+        else:
+            roots.append(root)
+    part.roots = roots
+
+
+def _dissolve_aliases(part: Part) -> None:
+    """A class with one item that costs nothing is its children, for all that need it."""
+    uses: dict[int, int] = {}
+    for kept in part.items.values():
+        for item in kept:
+            for child in item.children:
+                uses[child] = uses.get(child, 0) + 1
+    alias: dict[int, tuple[int, ...]] = {}
+    for owner, kept in part.items.items():
+        if len(kept) == 1 and kept[0].cost == 0:
+            children = kept[0].children
+            if (uses.get(owner, 0) - 1) * (len(children) - 1) <= _ALIAS_GROWTH:
+                alias[owner] = children
+    if not alias:
+        return
+    resolved: dict[int, tuple[int, ...]] = {}
+    for start in alias:
+        stack = [start]
+        while stack:
+            top = stack[-1]
+            waiting = [child for child in alias[top] if child in alias and child not in resolved]
+            if waiting:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            resolved[top] = _substituted(alias[top], resolved)
+    for owner in alias:
+        part.picks.append(part.items.pop(owner)[0].picks)
+    for kept in part.items.values():
+        for index, item in enumerate(kept):
+            if any(child in resolved for child in item.children):
+                kept[index] = item._replace(children=_substituted(item.children, resolved))
+    part.roots = list(dict.fromkeys(new for root in part.roots for new in resolved.get(root, (root,))))
+
+
+def _substituted(children: tuple[int, ...], resolved: dict[int, tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sorted({new for child in children for new in resolved.get(child, (child,))}))
+
+
+def _inline(part: Part) -> None:
+    """A class that only one class needs moves into the items of that class where this adds no items."""
+    items = part.items
+    roots = set(part.roots)
+    parents: dict[int, dict[int, int]] = {owner: {} for owner in items}
+
+    def count(owner: int, item: Item, by: int) -> None:
+        for child in item.children:
+            number = parents[child].get(owner, 0) + by
+            if number:
+                parents[child][owner] = number
+            else:
+                del parents[child][owner]
+
+    for owner, kept in items.items():
+        for item in kept:
+            count(owner, item, 1)
+    for owner in list(items):
+        if owner in roots or len(parents[owner]) != 1:
+            continue
+        (parent, number), *_ = parents[owner].items()
+        ways = items[owner]
+        if parent == owner or number * len(ways) > number + len(ways):
+            continue
+        merged: list[Item] = []
+        for item in items[parent]:
+            if owner not in item.children:
+                merged.append(item)
+                continue
+            count(parent, item, -1)
+            rest = [child for child in item.children if child != owner]
+            for way in ways:
+                children = tuple(sorted({*rest, *way.children}))
+                joined = Item(item.cost + way.cost, children, max(item.rank, way.rank), (item.picks, way.picks))
+                if parent not in children:
+                    count(parent, joined, 1)
+                    merged.append(joined)
+        for way in ways:
+            count(owner, way, -1)
+        items[parent] = merged
+        del items[owner], parents[owner]
+
+
+def components(part: Part) -> list[Part]:
+    """The independent components of what is left, in order of their first root."""
+    groups = nx.weakly_connected_components(class_graph(part.items))
+    number = {owner: index for index, group in enumerate(groups) for owner in group}
+    found: dict[int, Part] = {}
+    for root in part.roots:
+        found.setdefault(number[root], Part({}, [])).roots.append(root)
+    for owner, kept in part.items.items():
+        found[number[owner]].items[owner] = kept
+    return list(found.values())

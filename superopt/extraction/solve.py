@@ -1,0 +1,212 @@
+"""Solves an extraction problem: reduces it, solves what is left piece by piece, and re-costs the result on the whole."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from superopt.errors import EGraphError
+from superopt.extraction import solvers
+from superopt.extraction.formulation import Formulation, cycle_cuts, formulate
+from superopt.extraction.heuristics import Chosen, by_trees, heuristic, needed, value
+from superopt.extraction.problem import Choice, Problem, settle
+from superopt.extraction.reduction import Part, Picks, components, flatten, opened, simplify
+from superopt.extraction.solvers import Effort
+from superopt.extraction.tightening import tighten
+
+Status = Literal["optimal", "effort", "seconds"]
+"""Proven optimal, or why the proof is missing: the counted effort or the time ran out."""
+
+DEFAULT_EFFORT = 30.0
+"""Units of about a second that one extraction may spend on proofs; counted, so that the same input gives the same choice."""
+
+TOLERANCE = 1e-8
+"""The relative gap below which a choice counts as proven: what the solvers' whole numbers and duals can tell apart."""
+
+_CUT_ROUNDS = 6
+_BRANCH_NODES = 2_000
+_BRANCH_ROUNDS = 12
+_PROPAGATE_AT_MOST = 5_000
+"""Items beyond which clause learning is of no use."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A choice with its cost, a lower bound on every choice's cost, and how the search ended."""
+
+    choice: Choice
+    bound: float
+    status: Status
+    seconds: float
+
+    @property
+    def cost(self) -> float:
+        return self.choice.cost
+
+    @property
+    def gap(self) -> float:
+        """How much cheaper than this choice another could be at most, relative to its cost; 0 when proven optimal."""
+        return 0.0 if self.cost <= 0 else max(0.0, (self.cost - self.bound) / self.cost)
+
+
+@dataclass
+class _Incumbent:
+    """The best solution of a part so far."""
+
+    cost: float
+    picks: list[Picks]
+
+    def offer(self, part: Part, chosen: Chosen) -> bool:
+        """Takes a choice of what is left of the part if it is cheaper; says whether it did."""
+        order = needed(part.items, part.roots, chosen)
+        if order is None:
+            return False
+        cost = part.cost + sum(part.items[owner][chosen[owner]].cost for owner in order)
+        if cost >= self.cost:
+            return False
+        self.cost = cost
+        self.picks = [*part.picks, *(part.items[owner][chosen[owner]].picks for owner in order)]
+        return True
+
+
+def solve(problem: Problem, effort: float = DEFAULT_EFFORT, seconds: float | None = None) -> Solution:
+    """The cheapest choice that can be found, never worse than greedy, with a proven lower bound.
+
+    ``effort`` is counted; ``seconds`` is by the clock, so that a run that it ends may not repeat. Raises ``EGraphError`` if
+    a root has no finite derivation.
+    """
+    start = time.monotonic()
+    left = Effort(effort, None if seconds is None else start + seconds)
+    part = opened(problem)
+    simplify(part)
+    cost, bound = part.cost, part.cost
+    picks = part.picks
+    for component in components(part):
+        best, low = _solve_component(component, left)
+        cost, bound = cost + best.cost, bound + low
+        picks = [*picks, *best.picks]
+    choice = settle(problem, flatten(picks))
+    if choice is None:
+        raise EGraphError("the extraction's choice is not complete or has a cycle")
+    proven = bound >= choice.cost * (1 - TOLERANCE)
+    status: Status = "optimal" if proven else "seconds" if left.timed_out else "effort"
+    return Solution(choice, min(choice.cost, bound), status, time.monotonic() - start)
+
+
+def greedy(problem: Problem) -> Choice:
+    """The choice of the least tree cost for every class, shared nodes paid once: the plain way, to compare with."""
+    part = opened(problem)
+    chosen = by_trees(part.items, lambda owner, index: part.items[owner][index].cost)
+    choice = settle(problem, flatten(part.items[owner][index].picks for owner, index in chosen.items()))
+    if choice is None:
+        raise EGraphError("the greedy choice is not complete or has a cycle")
+    return choice
+
+
+def _solve_component(part: Part, effort: Effort) -> tuple[_Incumbent, float]:
+    """The best solution of one component and a lower bound, both with what the component has settled. Uses up ``part``."""
+    incumbent = _Incumbent(float("inf"), [])
+    chosen, _ = heuristic(part)
+    incumbent.offer(part, chosen)
+    while True:
+        if effort.spent:
+            return incumbent, _floor(part)
+        tighten(part, incumbent.cost)
+        pieces = components(part)
+        if len(pieces) != 1:
+            return _together(part, pieces, incumbent, effort)
+        chosen, _ = heuristic(part)
+        if incumbent.offer(part, chosen):
+            continue
+        program = formulate(part)
+        low, dropped = _relaxed(part, program, incumbent, effort)
+        if low >= incumbent.cost * (1 - TOLERANCE):
+            return incumbent, low
+        if not dropped:
+            return incumbent, max(low, _exact(part, program, incumbent, chosen, effort))
+        simplify(part)
+
+
+def _together(part: Part, pieces: list[Part], incumbent: _Incumbent, effort: Effort) -> tuple[_Incumbent, float]:
+    cost, low = part.cost, part.cost
+    picks = list(part.picks)
+    for piece in pieces:
+        best, bound = _solve_component(piece, effort)
+        cost, low = cost + best.cost, low + bound
+        picks += best.picks
+    if cost < incumbent.cost:
+        incumbent = _Incumbent(cost, picks)
+    return incumbent, low
+
+
+def _floor(part: Part) -> float:
+    """A lower bound that needs no search: every root is paid at least its cheapest item."""
+    return part.cost + sum(min(item.cost for item in part.items[root]) for root in part.roots)
+
+
+def _relaxed(part: Part, program: Formulation, incumbent: _Incumbent, effort: Effort) -> tuple[float, bool]:
+    """A lower bound from the relaxation with cuts; items that it shows to be too dear are dropped (whether any were)."""
+    low = _floor(part)
+    rest = incumbent.cost - part.cost
+    relaxed = None
+    for _ in range(_CUT_ROUNDS):
+        again = solvers.relax(program, rest, effort)
+        if again is None:
+            break
+        relaxed = again
+        low = max(low, part.cost + relaxed.bound)
+        cuts = cycle_cuts(program, relaxed.solution.tolist())
+        if not cuts or low >= incumbent.cost * (1 - TOLERANCE):
+            if not cuts and np.all(np.abs(relaxed.solution - np.round(relaxed.solution)) < 1e-6):
+                _offer_near(part, program, incumbent, relaxed.solution.tolist())
+            break
+        program.rows += cuts
+    if relaxed is None:
+        return low, False
+    slack = rest - relaxed.bound + rest * TOLERANCE
+    count = 0
+    for owner, mine in program.of.items():
+        kept = [part.items[owner][program.index[v]] for v in mine if relaxed.reduced[v] <= slack]
+        count += len(mine) - len(kept)
+        part.items[owner] = kept
+    return low, count > 0
+
+
+def _offer_near(part: Part, program: Formulation, incumbent: _Incumbent, solution: list[float]) -> None:
+    """Offers the choice nearest to a solution that may be fractional or cyclic: greedy where what it uses is free."""
+    free = {(program.owner[v], program.index[v]) for v, amount in enumerate(solution) if amount > 0.5}
+    near = by_trees(
+        part.items, lambda owner, index: 0.0 if (owner, index) in free else part.items[owner][index].cost
+    )
+    incumbent.offer(part, near)
+
+
+def _exact(part: Part, program: Formulation, incumbent: _Incumbent, hint: Chosen, effort: Effort) -> float:
+    """Improves the incumbent and proves a lower bound, by clause learning and then by branching with cuts."""
+    rest = incumbent.cost - part.cost
+    low = 0.0
+    if part.size <= _PROPAGATE_AT_MOST and not effort.spent:
+        found = solvers.propagate(program, rest, effort, max(effort.units / 2, 0.1), hint)
+        low = found.bound
+        if found.chosen is not None:
+            incumbent.offer(part, found.chosen)
+    for _ in range(_BRANCH_ROUNDS):
+        if part.cost + low >= incumbent.cost * (1 - TOLERANCE) or effort.spent:
+            break
+        found = solvers.branch(program, rest, effort, _BRANCH_NODES)
+        low = max(low, found.bound)
+        if found.chosen is None:
+            break
+        solution = [float(found.chosen.get(o) == i) for o, i in zip(program.owner, program.index, strict=True)]
+        _offer_near(part, program, incumbent, solution)
+        if value(part.items, part.roots, found.chosen) < float("inf"):
+            incumbent.offer(part, found.chosen)
+            break
+        cuts = cycle_cuts(program, solution)
+        if not cuts:
+            break
+        program.rows += cuts
+    return part.cost + low

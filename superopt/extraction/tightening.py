@@ -1,0 +1,177 @@
+"""Drops what no optimal solution needs from one component, with bit masks over its classes.
+
+``must`` of a class are the classes in every finite derivation of it; its dominators are the classes on every way to it from
+the roots. Both are Python integers used as bit sets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+
+from superopt.extraction.reduction import Item, Items, Part, class_graph, knots, simplify
+
+MASKS_AT_MOST = 40_000
+"""Classes of a component beyond which masks take too much memory (a quadratic number of bits)."""
+
+_ROOT = -1
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Bit sets of one component by class: ``must``, ``dominators`` (with the class itself), ``knot`` (its strongly connected
+    component), and ``position`` (the bit) of each class."""
+
+    position: dict[int, int]
+    must: dict[int, int]
+    dominators: dict[int, int]
+    knot: dict[int, int]
+
+    def need(self, item: Item) -> int:
+        """The classes in every derivation that uses this item, its own class left out."""
+        needed = 0
+        for child in item.children:
+            needed |= self.must[child]
+        return needed
+
+    def with_class(self, owner: int) -> int:
+        """The classes in every solution that uses this class, apart from what it needs itself."""
+        certain = 0
+        for dominator in self._members(self.dominators[owner]):
+            certain |= self.must[dominator]
+        return certain
+
+    def _members(self, mask: int) -> list[int]:
+        owners = list(self.position)
+        found = []
+        while mask:
+            low = mask & -mask
+            found.append(owners[low.bit_length() - 1])
+            mask ^= low
+        return found
+
+
+def masks(items: Items, roots: list[int]) -> Masks:
+    """The bit sets of a component."""
+    graph = class_graph(items)
+    graph.add_edges_from((_ROOT, root) for root in roots)
+    order = list(nx.dfs_postorder_nodes(graph, _ROOT))[:-1]
+    position = {owner: bit for bit, owner in enumerate(order)}
+    immediate = nx.immediate_dominators(graph, _ROOT)
+    dominators: dict[int, int] = {_ROOT: 0}
+    for owner in reversed(order):
+        chain = []
+        at = owner
+        while at not in dominators:
+            chain.append(at)
+            at = immediate[at]
+        for at in reversed(chain):
+            dominators[at] = dominators[immediate[at]] | 1 << position[at]
+    knot_bits: dict[int, int] = {}
+    knot = knots(items)
+    for owner in order:
+        knot_bits[knot[owner]] = knot_bits.get(knot[owner], 0) | 1 << position[owner]
+    return Masks(position, _must(items, position), dominators, {owner: knot_bits[knot[owner]] for owner in order})
+
+
+def _must(items: Items, position: dict[int, int]) -> dict[int, int]:
+    """The greatest fixpoint of: a class, and what all its items have in common of what their children must have."""
+    everything = (1 << len(position)) - 1
+    must = dict.fromkeys(position, everything)
+    users: dict[int, list[int]] = {owner: [] for owner in position}
+    for owner in position:
+        for child in sorted({child for item in items[owner] for child in item.children}):
+            users[child].append(owner)
+    queue = deque(position)
+    queued = set(position)
+    while queue:
+        owner = queue.popleft()
+        queued.discard(owner)
+        common = everything
+        for item in items[owner]:
+            needed = 0
+            for child in item.children:
+                needed |= must[child]
+            common &= needed
+        common |= 1 << position[owner]
+        if common != must[owner]:
+            must[owner] = common
+            for user in users[owner]:
+                if user not in queued:
+                    queued.add(user)
+                    queue.append(user)
+    return must
+
+
+def tighten(part: Part, upper: float) -> None:
+    """Drops items that only cycles could use, that another makes pointless, or that lead above ``upper``; and simplifies.
+
+    Changes ``part`` in place, until nothing changes. ``upper`` is the cost of a known solution of this part.
+    """
+    while len(part.items) <= MASKS_AT_MOST:
+        before = part.size
+        found = masks(part.items, part.roots)
+        _promote_roots(part, found)
+        kept = {owner: _worthwhile(owner, ways, found) for owner, ways in part.items.items()}
+        part.items = kept
+        _drop_expensive(part, found, upper)
+        simplify(part)
+        if not part.items or part.size == before:
+            return
+
+
+def _promote_roots(part: Part, found: Masks) -> None:
+    needed = 0
+    for root in part.roots:
+        needed |= found.must[root]
+    part.roots = list(dict.fromkeys([*part.roots, *(owner for owner, bit in found.position.items() if needed >> bit & 1)]))
+
+
+def _worthwhile(owner: int, ways: list[Item], found: Masks) -> list[Item]:
+    """The items of a class that are in no cycle and not dominated.
+
+    An item is dominated by one that costs no more if all that this one needs is chosen anyway: below the item, or in every
+    solution that uses the class and outside the class's knot (so that no cycle can close).
+    """
+    above = found.dominators[owner]
+    ways = [item for item in ways if not found.need(item) & above]
+    if len(ways) < 2:
+        return ways
+    anyway = found.with_class(owner) & ~found.knot[owner]
+    bits = [sum(1 << found.position[child] for child in item.children) for item in ways]
+    order = sorted(range(len(ways)), key=lambda index: (ways[index].cost, ways[index].rank, index))
+    chosen: list[int] = []
+    for index in order:
+        covered = found.need(ways[index]) | anyway
+        if not any(bits[other] & ~covered == 0 for other in chosen):
+            chosen.append(index)
+    return [ways[index] for index in sorted(chosen)]
+
+
+def _drop_expensive(part: Part, found: Masks, upper: float) -> None:
+    """Drops items that cost more than ``upper`` together with all that they force."""
+    count = len(found.position)
+    least = np.zeros(count)
+    for owner, bit in found.position.items():
+        least[bit] = min((item.cost for item in part.items[owner]), default=0.0)
+    limit = (upper - part.cost) * (1 + 1e-9)
+    always = 0
+    for root in part.roots:
+        always |= found.must[root]
+    for owner, ways in part.items.items():
+        if len(ways) < 2:
+            continue
+        base = always | found.with_class(owner) | 1 << found.position[owner]
+        floor = _sum(base, least)
+        here = least[found.position[owner]]
+        part.items[owner] = [
+            item for item in ways if floor - here + item.cost + _sum(found.need(item) & ~base, least) <= limit
+        ]
+
+
+def _sum(mask: int, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
+    data = np.frombuffer(mask.to_bytes((len(values) + 7) // 8, "little"), dtype=np.uint8)
+    return float(np.dot(np.unpackbits(data, bitorder="little", count=len(values)), values))
