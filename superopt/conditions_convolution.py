@@ -1,8 +1,8 @@
 """Rule functions about convolutions and pooling: frames that hold two kernels, identity and averaging kernels, groups.
 
 A *frame* is what two kernels over the same input need so that one kernel covers both: margins of zeros around each, and
-the pads and dilations of the whole. Tap ``t`` of a kernel with dilation ``d`` and pad ``p`` at the begin reads the input
-at an offset of ``t * d - p`` from the stride's place, which is what two kernels must agree on.
+the pads and dilations of the whole. Tap ``t`` of a kernel with dilation ``d`` and pad ``p`` at the begin reads the
+input at an offset of ``t * d - p`` from the stride's place, which is what two kernels must agree on.
 """
 
 from __future__ import annotations
@@ -168,6 +168,13 @@ def averaging_kernel(weight: Value, attrs: Attrs) -> NDArray[np.generic]:
     for channel in range(weight.dim(0)):
         made[channel, channel % weight.dim(1)] = 1 / prod(spatial)
     return made.astype(numpy_dtype(weight.dtype))
+
+
+@tensor()
+def even_kernel(weight: Value, attrs: Attrs) -> NDArray[np.generic]:
+    """One kernel of a pool's size whose taps are all one over their number, of the weight's element type."""
+    spatial = _ints(attrs, "kernel_shape")
+    return np.full((1, 1, *spatial), 1 / prod(spatial)).astype(numpy_dtype(weight.dtype))
 
 
 @predicate()

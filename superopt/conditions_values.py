@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superopt.conditions_types import FLOATS
-from superopt.values import Value, predicate
+from superopt.values import Unknown, Value, attribute, predicate
 
 
 def _numbers(value: Value) -> NDArray[np.float64] | None:
@@ -105,3 +105,18 @@ def near(value: Value, number: int | float) -> bool:
         return False
     spacing = {"float64": 2.0**-23, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[value.dtype]
     return bool(np.abs(numbers.reshape(()) - number) <= spacing * abs(number))
+
+
+@predicate(reads=("value",))
+def known(value: Value) -> bool:
+    """The content is known: a constant of the model, not one that rules have made."""
+    return value.load is not None
+
+
+@attribute(reads=("value",))
+def number(value: Value) -> float:
+    """The content of a constant of one element, as an attribute."""
+    array = value.array()
+    if array.size != 1:
+        raise Unknown("not one element")
+    return float(array.reshape(()).astype(np.float64))
