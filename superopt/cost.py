@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,19 +12,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import onnx
+import onnx_ir
+
 from superopt import shipped
 from superopt.errors import CostModelError
+from superopt.lower import lower
+from superopt.model import Model
+from superopt.model import load as load_model
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Attrs, TermGraph, ValueType
-from superopt.workload import Sizes, is_depthwise, is_grouped, work
+from superopt.workload import NOMINAL, Sizes, is_depthwise, is_grouped, work
 
 FREE = frozenset({INPUT, CONST, PROJECT})
-"""What is not an operator: a graph input, a constant (its bytes are priced apart), an output of a node that is priced."""
+"""What is not an operator: a graph input, a constant (its bytes are priced apart), an output of a node that is
+priced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What a node's price may depend on of one argument: its type, whether it is constant, and the operators that make it
-    (of the class, in an e-graph)."""
+    """What a node's price may depend on of one argument: its type, whether it is constant, and the operators that make
+    it (of the class, in an e-graph)."""
 
     type: ValueType
     constant: bool = False
@@ -34,8 +42,8 @@ class Operand:
 class Family:
     """Operators that run alike: factors on the model's price of a node, of a flop and of a byte of traffic.
 
-    ``kind`` narrows convolutions: ``depthwise`` (one input channel a group), ``grouped`` (several groups, not depthwise).
-    ``block`` is the vector width in channels that a group's channels are padded up to.
+    ``kind`` narrows convolutions: ``depthwise`` (one input channel a group), ``grouped`` (several groups, not
+    depthwise). ``block`` is the vector width in channels that a group's channels are padded up to.
     """
 
     operators: tuple[str, ...]
@@ -50,7 +58,8 @@ class Family:
 class Fusion:
     """Operators that the runtime computes inside the operator before them: their price is multiplied by ``factor``.
 
-    It counts where an argument is made by one of ``behind``, and the other arguments are constant if ``constant`` says so.
+    It counts where an argument is made by one of ``behind``, and the other arguments are constant if ``constant`` says
+    so.
     """
 
     operators: tuple[str, ...]
@@ -63,8 +72,8 @@ class Fusion:
 class CostModel:
     """The price of a node: ``node`` + ``flop`` x flops and ``byte`` x traffic, added up or the larger one (a roofline).
 
-    ``constant_byte`` is the price of each byte of a constant that the model stores, ``kept_constant`` that of a node whose
-    inputs are all constant and which is left to be computed (runtimes do so once, when they load the model).
+    ``constant_byte`` is the price of each byte of a constant that the model stores, ``kept_constant`` that of a node
+    whose inputs are all constant and which is left to be computed (runtimes do so once, when they load the model).
     """
 
     name: str
@@ -85,7 +94,7 @@ class CostModel:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def price(
-        self, op: str, attrs: Attrs, operands: Sequence[Operand | None], result: ValueType, sizes: Sizes = Sizes()
+        self, op: str, attrs: Attrs, operands: Sequence[Operand | None], result: ValueType, sizes: Sizes = NOMINAL
     ) -> float:
         """What running one node costs, in ``unit``; operands are None where an argument is absent."""
         if op in FREE:
@@ -126,7 +135,7 @@ class CostModel:
 
 _ORDINARY = Family(())
 
-F = TypeVar("F", Family, Fusion)
+F = TypeVar("F", bound="Family | Fusion")
 
 
 def _by_operator(items: Iterable[F]) -> Mapping[str, tuple[F, ...]]:
@@ -146,7 +155,9 @@ def load(name_or_path: str | Path) -> CostModel:
     if path.suffix != ".toml":
         known = sorted(file.stem for file in shipped.cost_models_dir().glob("*.toml"))
         if str(name_or_path) not in known:
-            raise CostModelError(f"{name_or_path}: no such cost model, expected a .toml file or one of {', '.join(known)}")
+            raise CostModelError(
+                f"{name_or_path}: no such cost model, expected a .toml file or one of {', '.join(known)}"
+            )
         path = shipped.cost_models_dir() / f"{name_or_path}.toml"
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -164,7 +175,9 @@ def parse(data: Mapping[str, Any], file: str) -> CostModel:
     price = reader.table(data, "price")
     reader.known(price, "[price]", ("combine", "node", "flop", "byte", "constant_byte", "kept_constant"))
     combine = reader.choice(price, "combine", ("sum", "max"), "sum")
-    numbers = {key: reader.number(price, key, 0.0) for key in ("node", "flop", "byte", "constant_byte", "kept_constant")}
+    numbers = {
+        key: reader.number(price, key, 0.0) for key in ("node", "flop", "byte", "constant_byte", "kept_constant")
+    }
     families = {name: reader.family(name, item) for name, item in reader.table(data, "family").items()}
     entries = data.get("fusion", [])
     if not isinstance(entries, list):
@@ -261,12 +274,13 @@ class CostBreakdown:
 
 
 def constant_nodes(graph: TermGraph) -> tuple[bool, ...]:
-    """Which nodes of a graph can be computed without any input."""
+    """Which nodes of a graph need no input of the model, and give the same each time."""
     constant: list[bool] = []
     for node in graph.nodes:
-        given = [arg for arg in node.args if arg != ABSENT]
-        foldable = bool(given) and node.op != OPAQUE
-        constant.append(node.op == CONST or (foldable and all(constant[arg] for arg in given)))
+        varies = node.op == INPUT
+        if node.op == OPAQUE:
+            varies = not graph.opaque[str(node.attrs["key"])].deterministic
+        constant.append(not varies and all(constant[arg] for arg in node.args if arg != ABSENT))
     return tuple(constant)
 
 
@@ -275,7 +289,8 @@ def graph_cost(
 ) -> CostBreakdown:
     """What a graph costs to run under a cost model: a node that is constant costs nothing.
 
-    ``sizes`` are the nominal sizes of symbolic dimensions, ``names`` what its nodes are called (``%3`` where not given).
+    ``sizes`` are the nominal sizes of symbolic dimensions, ``names`` what its nodes are called (``%3`` where not
+    given).
     """
     constant = constant_nodes(graph)
     nominal = Sizes(dict(sizes or {}))
@@ -296,3 +311,25 @@ def graph_cost(
     return CostBreakdown(
         total, cost_model.unit, cost_model.name, tuple(priced), sum(graph.constants[key].nbytes for key in stored)
     )
+
+
+def cost(
+    model: TermGraph | Model | str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    cost_model: CostModel | str = "onnxruntime",
+    sizes: Mapping[str, int] | None = None,
+) -> CostBreakdown:
+    """What a model costs to run under a cost model (a ``CostModel``, the name of one that ships, or a TOML file), by
+    node.
+
+    Nodes carry their names, or their first output's. ``sizes`` are the nominal sizes of symbolic dimensions. Raises
+    ``ModelError`` and ``CostModelError``.
+    """
+    chosen = cost_model if isinstance(cost_model, CostModel) else load(cost_model)
+    if isinstance(model, TermGraph):
+        return graph_cost(model, chosen, sizes)
+    lowered = lower(model if isinstance(model, Model) else load_model(model))
+    names = [f"%{index}" for index in range(len(lowered.graph.nodes))]
+    for index, source in lowered.sources.items():
+        node = lowered.model.proto.graph.node[source]
+        names[index] = node.name or next((name for name in node.output if name), names[index])
+    return graph_cost(lowered.graph, chosen, sizes, names)

@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 
 from superopt.terms import Attrs, Constant, OpaqueOperator, ValueType
 
+NO_ATTRS = Attrs()
+
 
 @dataclass(frozen=True, slots=True)
 class ENode:
     """An operator applied to classes (by index in ``EGraph.classes``; ABSENT for an optional input that is not given).
 
-    ``rule`` names the rule that made it, None where it stood in the original; ``original`` is then the index of the lowered
-    term that it was loaded from, or None.
+    ``rule`` names the rule that made it, None where it stood in the original; ``original`` is then the index of the
+    lowered term that it was loaded from, or None.
     """
 
     op: str
     children: tuple[int, ...] = ()
-    attrs: Attrs = Attrs()
+    attrs: Attrs = NO_ATTRS
     rule: str | None = None
     original: int | None = None
 
@@ -36,8 +38,8 @@ class EClass:
 class EGraph:
     """A saturated e-graph.
 
-    ``roots`` are the classes that must be computed, in the order of the lowered graph's roots. ``class_of`` is the class of
-    each lowered term. ``constants`` and ``opaque`` are as in ``TermGraph``, with what rules have added.
+    ``roots`` are the classes that must be computed, in the order of the lowered graph's roots. ``class_of`` is the
+    class of each lowered term. ``constants`` and ``opaque`` are as in ``TermGraph``, with what rules have added.
     """
 
     classes: tuple[EClass, ...]

@@ -1,4 +1,5 @@
-"""How much work a node is: floating-point operations and bytes of memory traffic, from its types and attributes alone."""
+"""How much work a node is: floating-point operations and bytes of memory traffic, from its types and attributes
+alone."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ OTHER_RANK = 2
 
 @dataclass(frozen=True)
 class Sizes:
-    """The nominal sizes that symbols are priced at: those given, else ``FIRST_DIM`` in front and ``OTHER_DIM`` elsewhere."""
+    """The nominal sizes that symbols are priced at: those given, else ``FIRST_DIM`` in front and ``OTHER_DIM``
+    elsewhere."""
 
     symbols: Mapping[str, int] = field(default_factory=dict)
 
@@ -48,9 +50,14 @@ class Sizes:
         return FIRST_DIM if axis == 0 else OTHER_DIM
 
 
+NOMINAL = Sizes()
+"""Nominal sizes where no symbol is given one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``flops``: multiplications and additions, counted apart. ``traffic``: bytes read and written, each operand once."""
+    """``flops``: multiplications and additions, counted apart. ``traffic``: bytes read and written, each operand
+    once."""
 
     flops: float
     traffic: float
@@ -65,9 +72,7 @@ VIEWS = frozenset("Identity Dropout Reshape Flatten Squeeze Unsqueeze Shape Size
 _SELECTIONS = frozenset("Slice Gather GatherElements GatherND".split())
 
 
-def work(
-    op: str, attrs: Attrs, operands: Sequence[ValueType], result: ValueType, sizes: Sizes, block: int = 1
-) -> Work:
+def work(op: str, attrs: Attrs, operands: Sequence[ValueType], result: ValueType, sizes: Sizes, block: int = 1) -> Work:
     """The work of one node; ``operands`` hold None where an argument is absent or its type not known.
 
     ``block`` is a vector width in channels: the channels of a group of a convolution are padded up to it.
@@ -123,7 +128,11 @@ def _gemm(attrs: Attrs, shapes: Sequence[Shape], out: Shape, block: int) -> floa
 
 def _einsum(attrs: Attrs, shapes: Sequence[Shape], out: Shape, block: int) -> float:
     terms = str(attrs.get("equation", "")).replace(" ", "").split("->")[0].split(",")
-    labels = {label: size for term, shape in zip(terms, shapes, strict=False) for label, size in zip(term, shape, strict=False)}
+    labels = {
+        label: size
+        for term, shape in zip(terms, shapes, strict=False)
+        for label, size in zip(term, shape, strict=False)
+    }
     return 2 * prod(labels.values())
 
 
@@ -150,8 +159,8 @@ _COUNTERS: Mapping[str, Counter] = {
         _per_input_element,
     ),
     **dict.fromkeys(
-        """Concat Split Slice Pad Expand Tile Transpose Gather GatherElements GatherND ScatterND DepthToSpace SpaceToDepth
-        Trilu""".split(),
+        """Concat Split Slice Pad Expand Tile Transpose Gather GatherElements GatherND ScatterND DepthToSpace
+        SpaceToDepth Trilu""".split(),
         _nothing,
     ),
 }
@@ -163,7 +172,8 @@ def _group(attrs: Attrs) -> int:
 
 
 def is_depthwise(attrs: Attrs, weight: Shape) -> bool:
-    """Whether a convolution with this weight [O, C/G, kernel ...] has one input channel a group, and more than one group."""
+    """Whether a convolution with this weight [O, C/G, kernel ...] has one input channel a group, and more than one
+    group."""
     return _group(attrs) > 1 and len(weight) > 1 and weight[1] == 1
 
 

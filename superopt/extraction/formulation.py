@@ -1,4 +1,5 @@
-"""What is left of a component as an integer program: a variable for each item, rows for what it needs, cuts against cycles."""
+"""What is left of a component as an integer program: a variable for each item, rows for what it needs, cuts against
+cycles."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _MUST_ROWS_AT_MOST = 60_000
 
 @dataclass
 class Formulation:
-    """``owner`` and ``index`` name the item of each variable; ``of`` lists the variables of each class. A class is used as
-    much as its variables sum to, at most 1, and exactly 1 for a root."""
+    """``owner`` and ``index`` name the item of each variable; ``of`` lists the variables of each class. A class is used
+    as much as its variables sum to, at most 1, and exactly 1 for a root."""
 
     items: Items
     roots: frozenset[int]
@@ -47,17 +48,19 @@ class Formulation:
 def formulate(part: Part) -> Formulation:
     """The integer program of a part.
 
-    For each pair of classes: what needs the other is at most how much the other is used. Where masks allow it, the same for
-    what is needed indirectly. Cycles of two classes are cut from the start.
+    For each pair of classes: what needs the other is at most how much the other is used. Where masks allow it, the same
+    for what is needed indirectly. Cycles of two classes are cut from the start.
     """
-    owner, index, of = [], [], {}
+    owner: list[int] = []
+    index: list[int] = []
+    of: dict[int, list[int]] = {}
     for name, ways in part.items.items():
         of[name] = list(range(len(owner), len(owner) + len(ways)))
         owner += [name] * len(ways)
         index += range(len(ways))
     costs = np.array([part.items[name][number].cost for name, number in zip(owner, index, strict=True)])
     program = Formulation(part.items, frozenset(part.roots), owner, index, of, costs)
-    for name, mine in of.items():
+    for mine in of.values():
         needing: dict[int, list[int]] = {}
         for variable in mine:
             for child in program.children(variable):
@@ -67,9 +70,8 @@ def formulate(part: Part) -> Formulation:
     knot = knots(part.items)
     for name in of:
         for child in sorted({child for variable in of[name] for child in program.children(variable)}):
-            if knot[child] == knot[name]:
-                if any(name in program.children(variable) for variable in of[child]):
-                    program.rows.append(founded(program, {name, child}, name))
+            if knot[child] == knot[name] and any(name in program.children(variable) for variable in of[child]):
+                program.rows.append(founded(program, {name, child}, name))
     return program
 
 
@@ -110,7 +112,8 @@ def _must_rows(program: Formulation, part: Part) -> list[Row]:
 
 
 def founded(program: Formulation, ring: set[int], member: int) -> Row:
-    """The cut that some class of ``ring`` is computed by an item that needs no class of it, as far as ``member`` is used."""
+    """The cut that some class of ``ring`` is computed by an item that needs no class of it, as far as ``member`` is
+    used."""
     row: dict[int, float] = {}
     for variable in program.of[member]:
         row[variable] = 1.0
@@ -134,7 +137,9 @@ def cycle_cuts(program: Formulation, solution: Sequence[float]) -> list[Row]:
                     key = (program.owner[variable], child)
                     weight[key] = weight.get(key, 0.0) + amount
         graph.add_edges_from(
-            edge for edge, amount in weight.items() if amount >= least * max(used[edge[0]], 1e-6) and used[edge[0]] > 1e-6
+            edge
+            for edge, amount in weight.items()
+            if amount >= least * max(used[edge[0]], 1e-6) and used[edge[0]] > 1e-6
         )
         rings = [set(group) for group in nx.strongly_connected_components(graph) if len(group) > 1]
         for ring in rings:

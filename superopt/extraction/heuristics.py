@@ -1,4 +1,5 @@
-"""Good choices fast: greedy by the cost of trees, greedy by what is not paid yet, repricing, and exchange of single items.
+"""Good choices fast: greedy by the cost of trees, greedy by what is not paid yet, repricing, and exchange of single
+items.
 
 A choice of a part is an item number for each class that has one; a solution needs only those that its roots reach.
 """
@@ -163,7 +164,8 @@ def repriced(part: Part, start: Chosen, rounds: int = _REPRICINGS) -> tuple[Chos
 
 
 def exchanged(part: Part, start: Chosen) -> tuple[Chosen, float]:
-    """Improves a choice by exchanging single items as long as that makes it cheaper, or as cheap with more preferred ones."""
+    """Improves a choice by exchanging single items as long as that makes it cheaper, or as cheap with more preferred
+    ones."""
     items, roots = part.items, part.roots
     chosen, cost = dict(start), value(items, roots, start)
     work = 0

@@ -24,8 +24,8 @@ class NamedProblem:
 
 
 def read(path: str | Path) -> NamedProblem:
-    """The problem in a JSON file (also gzipped): ``nodes`` by name with ``cost``, ``eclass``, ``children`` (nodes; what counts
-    is their class), and ``root_eclasses``.
+    """The problem in a JSON file (also gzipped): ``nodes`` by name with ``cost``, ``eclass``, ``children`` (nodes; what
+    counts is their class), and ``root_eclasses``.
 
     Raises ``ModelError`` (``file: what, expected``).
     """
@@ -41,7 +41,8 @@ def read(path: str | Path) -> NamedProblem:
 
 
 def parse(document: Any, file: str) -> NamedProblem:
-    """The problem in a JSON document; nodes and classes are numbered in the order of their names, whatever the file's."""
+    """The problem in a JSON document; nodes and classes are numbered in the order of their names, whatever the
+    file's."""
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), dict):
         raise ModelError(f"{file}: no 'nodes', expected an e-graph in the form of egraph-serialize")
     nodes: Mapping[str, Any] = document["nodes"]

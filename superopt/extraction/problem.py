@@ -1,4 +1,5 @@
-"""The extraction problem on plain arrays, apart from any e-graph: what is chosen, what it costs, whether it is well-founded."""
+"""The extraction problem on plain arrays, apart from any e-graph: what is chosen, what it costs, whether it is
+well-founded."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from superopt.errors import EGraphError
 
 @dataclass(frozen=True)
 class Problem:
-    """Choose one node for every class that is needed, acyclic, all roots covered, the sum of the chosen nodes' costs least.
+    """Choose one node for every class that is needed, acyclic, all roots covered, the sum of the chosen nodes' costs
+    least.
 
-    ``node_class``, ``children`` (classes, in any order, repeats allowed) and ``costs`` are by node; classes are numbered
-    from 0. ``preferred`` nodes win over others at equal cost. A node with infinite cost cannot be chosen.
+    ``node_class``, ``children`` (classes, in any order, repeats allowed) and ``costs`` are by node; classes are
+    numbered from 0. ``preferred`` nodes win over others at equal cost. A node with infinite cost cannot be chosen.
     """
 
     classes: int
@@ -41,16 +43,16 @@ class Problem:
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice of nodes: ``node`` by class, only for the classes that the roots need, in an order in which every class comes
-    after its children; and what it costs."""
+    """A choice of nodes: ``node`` by class, only for the classes that the roots need, in an order in which every class
+    comes after its children; and what it costs."""
 
     node: dict[int, int]
     cost: float
 
 
 def settle(problem: Problem, picked: Iterable[int]) -> Choice | None:
-    """The part of a choice (nodes, any order) that the roots need, costed on the whole problem; None if it is not complete
-    or has a cycle."""
+    """The part of a choice (nodes, any order) that the roots need, costed on the whole problem; None if it is not
+    complete or has a cycle."""
     choice: dict[int, int] = {}
     for node in picked:
         choice[problem.node_class[node]] = node
@@ -81,7 +83,9 @@ def settle(problem: Problem, picked: Iterable[int]) -> Choice | None:
     return Choice(ordered, math.fsum(problem.costs[node] for node in ordered.values()))
 
 
-def derivable(classes: int, node_class: Sequence[int], children: Sequence[Sequence[int]], alive: Sequence[bool]) -> list[bool]:
+def derivable(
+    classes: int, node_class: Sequence[int], children: Sequence[Sequence[int]], alive: Sequence[bool]
+) -> list[bool]:
     """Which classes have a finite derivation from the nodes that are alive."""
     waiting = [len(set(kids)) for kids in children]
     users: list[list[int]] = [[] for _ in range(classes)]

@@ -1,7 +1,8 @@
-"""Makes an extraction problem smaller without losing an optimal solution: what is forced is paid, and the rest falls apart.
+"""Makes an extraction problem smaller without losing an optimal solution: what is forced is paid, and the rest falls
+apart.
 
-A class that every solution needs becomes a root, and edges to it are dropped where they cannot be part of a cycle. What is
-left falls into independent components; ``tightening`` works on each of these with bit masks.
+A class that every solution needs becomes a root, and edges to it are dropped where they cannot be part of a cycle. What
+is left falls into independent components; ``tightening`` works on each of these with bit masks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Picks: TypeAlias = "int | tuple[Picks, ...]"
 
 
 class Item(NamedTuple):
-    """A way to compute a class: its cost, the classes it needs (sorted), 0 if preferred, and the nodes that it stands for."""
+    """A way to compute a class: its cost, the classes it needs (sorted), 0 if preferred, and the nodes that it stands
+    for."""
 
     cost: float
     children: tuple[int, ...]
@@ -93,7 +95,8 @@ def opened(problem: Problem) -> Part:
 
 
 def simplify(part: Part) -> None:
-    """Settles what is forced and dissolves classes without a choice, until nothing changes. Changes ``part`` in place."""
+    """Settles what is forced and dissolves classes without a choice, until nothing changes. Changes ``part`` in
+    place."""
     while True:
         before = (len(part.items), part.size, sum(len(item.children) for kept in part.items.values() for item in kept))
         _drop_hopeless(part)
@@ -189,7 +192,8 @@ def knots(items: Items) -> dict[int, int]:
 
 
 def _settle_forced(part: Part) -> None:
-    """What every solution needs becomes a root; edges to it from outside its knot go; roots without a choice are paid."""
+    """What every solution needs becomes a root; edges to it from outside its knot go; roots without a choice are
+    paid."""
     items = part.items
     forced: dict[int, None] = dict.fromkeys(part.roots)
     stack = list(part.roots)

@@ -1,4 +1,5 @@
-"""Solves an extraction problem: reduces it, solves what is left piece by piece, and re-costs the result on the whole."""
+"""Solves an extraction problem: reduces it, solves what is left piece by piece, and re-costs the result on the
+whole."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ Status = Literal["optimal", "effort", "seconds"]
 """Proven optimal, or why the proof is missing: the counted effort or the time ran out."""
 
 DEFAULT_EFFORT = 30.0
-"""Units of about a second that one extraction may spend on proofs; counted, so that the same input gives the same choice."""
+"""Units of about a second that one extraction may spend on proofs; counted, so that the same input gives the same
+choice."""
 
 TOLERANCE = 1e-8
 """The relative gap below which a choice counts as proven: what the solvers' whole numbers and duals can tell apart."""
@@ -75,8 +77,8 @@ class _Incumbent:
 def solve(problem: Problem, effort: float = DEFAULT_EFFORT, seconds: float | None = None) -> Solution:
     """The cheapest choice that can be found, never worse than greedy, with a proven lower bound.
 
-    ``effort`` is counted; ``seconds`` is by the clock, so that a run that it ends may not repeat. Raises ``EGraphError`` if
-    a root has no finite derivation.
+    ``effort`` is counted; ``seconds`` is by the clock, so that a run that it ends may not repeat. Raises
+    ``EGraphError`` if a root has no finite derivation.
     """
     start = time.monotonic()
     left = Effort(effort, None if seconds is None else start + seconds)
@@ -107,7 +109,8 @@ def greedy(problem: Problem) -> Choice:
 
 
 def _solve_component(part: Part, effort: Effort) -> tuple[_Incumbent, float]:
-    """The best solution of one component and a lower bound, both with what the component has settled. Uses up ``part``."""
+    """The best solution of one component and a lower bound, both with what the component has settled. Uses up
+    ``part``."""
     incumbent = _Incumbent(float("inf"), [])
     chosen, _ = heuristic(part)
     incumbent.offer(part, chosen)
@@ -148,7 +151,8 @@ def _floor(part: Part) -> float:
 
 
 def _relaxed(part: Part, program: Formulation, incumbent: _Incumbent, effort: Effort) -> tuple[float, bool]:
-    """A lower bound from the relaxation with cuts; items that it shows to be too dear are dropped (whether any were)."""
+    """A lower bound from the relaxation with cuts; items that it shows to be too dear are dropped (whether any
+    were)."""
     low = _floor(part)
     rest = incumbent.cost - part.cost
     relaxed = None
@@ -178,9 +182,7 @@ def _relaxed(part: Part, program: Formulation, incumbent: _Incumbent, effort: Ef
 def _offer_near(part: Part, program: Formulation, incumbent: _Incumbent, solution: list[float]) -> None:
     """Offers the choice nearest to a solution that may be fractional or cyclic: greedy where what it uses is free."""
     free = {(program.owner[v], program.index[v]) for v, amount in enumerate(solution) if amount > 0.5}
-    near = by_trees(
-        part.items, lambda owner, index: 0.0 if (owner, index) in free else part.items[owner][index].cost
-    )
+    near = by_trees(part.items, lambda owner, index: 0.0 if (owner, index) in free else part.items[owner][index].cost)
     incumbent.offer(part, near)
 
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +130,7 @@ def branch(program: Formulation, upper: float, effort: Effort, nodes: int) -> Fo
     return Found(best, (bound - _SCALE * 1e-9 if bound else 0.0) / scale)
 
 
-def _highs(matrix: _Matrix, costs: NDArray[np.float64], effort: Effort, whole: bool) -> highspy.Highs:  # noqa: F821
+def _highs(matrix: _Matrix, costs: NDArray[np.float64], effort: Effort, whole: bool) -> Any:
     import highspy
 
     solver = highspy.Highs()
@@ -143,7 +144,11 @@ def _highs(matrix: _Matrix, costs: NDArray[np.float64], effort: Effort, whole: b
     model.col_cost_, model.col_lower_, model.col_upper_ = costs, np.zeros(count), np.ones(count)
     model.row_lower_, model.row_upper_ = matrix.lower, matrix.upper
     model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = matrix.starts, matrix.columns, matrix.values
+    model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = (
+        matrix.starts,
+        matrix.columns,
+        matrix.values,
+    )
     if whole:
         model.integrality_ = [highspy.HighsVarType.kInteger] * count
     solver.passModel(model)
@@ -153,8 +158,8 @@ def _highs(matrix: _Matrix, costs: NDArray[np.float64], effort: Effort, whole: b
 def propagate(program: Formulation, upper: float, effort: Effort, units: float, hint: Mapping[int, int]) -> Found:
     """Solves the integer program by clause learning (CP-SAT), within so many units of its deterministic time.
 
-    Cycles are forbidden by levels inside strongly connected components. Costs are rounded down to whole numbers, so that the
-    bound holds for the true ones.
+    Cycles are forbidden by levels inside strongly connected components. Costs are rounded down to whole numbers, so
+    that the bound holds for the true ones.
     """
     from ortools.sat.python import cp_model
 

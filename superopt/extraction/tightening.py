@@ -1,7 +1,7 @@
 """Drops what no optimal solution needs from one component, with bit masks over its classes.
 
-``must`` of a class are the classes in every finite derivation of it; its dominators are the classes on every way to it from
-the roots. Both are Python integers used as bit sets.
+``must`` of a class are the classes in every finite derivation of it; its dominators are the classes on every way to it
+from the roots. Both are Python integers used as bit sets.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _ROOT = -1
 
 @dataclass(frozen=True)
 class Masks:
-    """Bit sets of one component by class: ``must``, ``dominators`` (with the class itself), ``knot`` (its strongly connected
-    component), and ``position`` (the bit) of each class."""
+    """Bit sets of one component by class: ``must``, ``dominators`` (with the class itself), ``knot`` (its strongly
+    connected component), and ``position`` (the bit) of each class."""
 
     position: dict[int, int]
     must: dict[int, int]
@@ -107,7 +107,8 @@ def _must(items: Items, position: dict[int, int]) -> dict[int, int]:
 
 
 def tighten(part: Part, upper: float) -> None:
-    """Drops items that only cycles could use, that another makes pointless, or that lead above ``upper``; and simplifies.
+    """Drops items that only cycles could use, that another makes pointless, or that lead above ``upper``; and
+    simplifies.
 
     Changes ``part`` in place, until nothing changes. ``upper`` is the cost of a known solution of this part.
     """
@@ -127,14 +128,16 @@ def _promote_roots(part: Part, found: Masks) -> None:
     needed = 0
     for root in part.roots:
         needed |= found.must[root]
-    part.roots = list(dict.fromkeys([*part.roots, *(owner for owner, bit in found.position.items() if needed >> bit & 1)]))
+    part.roots = list(
+        dict.fromkeys([*part.roots, *(owner for owner, bit in found.position.items() if needed >> bit & 1)])
+    )
 
 
 def _worthwhile(owner: int, ways: list[Item], found: Masks) -> list[Item]:
     """The items of a class that are in no cycle and not dominated.
 
-    An item is dominated by one that costs no more if all that this one needs is chosen anyway: below the item, or in every
-    solution that uses the class and outside the class's knot (so that no cycle can close).
+    An item is dominated by one that costs no more if all that this one needs is chosen anyway: below the item, or in
+    every solution that uses the class and outside the class's knot (so that no cycle can close).
     """
     above = found.dominators[owner]
     ways = [item for item in ways if not found.need(item) & above]

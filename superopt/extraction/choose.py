@@ -1,0 +1,287 @@
+"""Chooses terms from an e-graph: prices its nodes, solves the extraction problem, and builds the graph that was
+chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from superopt.cost import CostModel, Operand
+from superopt.eclasses import EClass, EGraph, ENode
+from superopt.errors import EGraphError
+from superopt.extraction.heuristics import by_trees
+from superopt.extraction.problem import Choice, Problem, settle
+from superopt.extraction.reduction import Item
+from superopt.extraction.solve import DEFAULT_EFFORT, Solution, Status, solve
+from superopt.terms import ABSENT, CONST, Node, TermGraph, ValueType
+from superopt.workload import Sizes
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """What was chosen.
+
+    ``runtime`` are the constant nodes of ``graph`` that stay nodes; every other constant node is to be evaluated.
+    ``cost`` is in the cost model's unit and includes ``constant_bytes`` at the price of a byte; ``running`` leaves them
+    out. ``bound`` is a proven lower bound of ``cost``. ``rules_used`` counts, by rule, the chosen nodes that it made.
+    """
+
+    graph: TermGraph
+    runtime: frozenset[int]
+    cost: float
+    bound: float
+    gap: float
+    status: Status
+    seconds: float
+    running: float
+    constant_bytes: int
+    byte_price: float
+    rules_used: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Priced:
+    """An e-graph as an extraction problem: ``node`` is what each of the problem's nodes stands for, None for a constant
+    that is to be evaluated; ``stored`` is its bytes then."""
+
+    problem: Problem
+    node: tuple[ENode | None, ...]
+    stored: tuple[int, ...]
+
+
+def extract(
+    egraph: EGraph,
+    cost_model: CostModel,
+    *,
+    byte_price: float | None = None,
+    sizes: Mapping[str, int] | None = None,
+    effort: float = DEFAULT_EFFORT,
+    seconds: float | None = None,
+) -> Extraction:
+    """The cheapest graph in an e-graph, shared nodes paid once; never dearer than the original, original nodes first
+    among equals.
+
+    ``byte_price`` is for each byte of a constant (the cost model's own by default), ``sizes`` are what symbolic
+    dimensions are priced at. ``effort`` is counted, so that runs repeat; ``seconds`` is by the clock. Raises
+    ``EGraphError`` where a root cannot be computed.
+    """
+    paid = cost_model.constant_byte if byte_price is None else byte_price
+    values = _evaluable(egraph)
+    priced = price(egraph, cost_model, paid, Sizes(dict(sizes or {})), values)
+    return _built(egraph, priced, values, solve(priced.problem, effort, seconds), paid)
+
+
+def candidates(
+    egraph: EGraph,
+    cost_models: Sequence[CostModel],
+    *,
+    byte_prices: Sequence[float | None] = (None,),
+    sizes: Mapping[str, int] | None = None,
+    effort: float = DEFAULT_EFFORT,
+    seconds: float | None = None,
+) -> list[Extraction]:
+    """Extractions that differ, under each cost model and price of a byte, in that order; to be measured."""
+    found: dict[tuple[str, frozenset[int]], Extraction] = {}
+    for cost_model in cost_models:
+        for byte_price in byte_prices:
+            extraction = extract(egraph, cost_model, byte_price=byte_price, sizes=sizes, effort=effort, seconds=seconds)
+            found.setdefault((extraction.graph.text(), extraction.runtime), extraction)
+    return list(found.values())
+
+
+def price(
+    egraph: EGraph, cost_model: CostModel, byte_price: float, sizes: Sizes, values: Mapping[int, ENode]
+) -> Priced:
+    """The extraction problem of an e-graph.
+
+    A constant class is a leaf that costs its bytes, if it can be evaluated, or one of its original nodes, left to run;
+    any other class is one of its nodes. ``values`` are the nodes that constant classes are evaluated by.
+    """
+    node_class: list[int] = []
+    children: list[tuple[int, ...]] = []
+    costs: list[float] = []
+    preferred: list[bool] = []
+    nodes: list[ENode | None] = []
+    stored: list[int] = []
+
+    def add(
+        owner: int, kids: tuple[int, ...], cost: float, original: bool, node: ENode | None, nbytes: int = 0
+    ) -> None:
+        node_class.append(owner)
+        children.append(kids)
+        costs.append(cost)
+        preferred.append(original)
+        nodes.append(node)
+        stored.append(nbytes)
+
+    pricer = _pricer(egraph, cost_model, sizes)
+    for owner, eclass in enumerate(egraph.classes):
+        if eclass.constant and owner in values and not isinstance(eclass.type, tuple):
+            nbytes = _stored_bytes(egraph, eclass, sizes)
+            add(owner, (), byte_price * nbytes, values[owner].op == CONST, None, nbytes)
+        for node in eclass.nodes:
+            kids = tuple(child for child in node.children if child != ABSENT)
+            if not eclass.constant:
+                add(owner, kids, pricer(node, eclass.type), node.rule is None, node)
+            elif node.rule is None and node.op != CONST:
+                add(owner, kids, cost_model.kept_constant, True, node)
+    problem = Problem(len(egraph.classes), node_class, children, costs, egraph.roots, preferred)
+    return Priced(problem, tuple(nodes), tuple(stored))
+
+
+def _stored_bytes(egraph: EGraph, eclass: EClass, sizes: Sizes) -> int:
+    """The bytes that a constant class takes when it is stored."""
+    for node in eclass.nodes:
+        if node.op == CONST:
+            return egraph.constants[str(node.attrs["key"])].nbytes
+    return sizes.nbytes(eclass.type)
+
+
+def _pricer(egraph: EGraph, cost_model: CostModel, sizes: Sizes) -> Callable[[ENode, ValueType], float]:
+    """The price of a node, remembered by operator, attributes and what is known of its operands."""
+    numbers: dict[Operand, int] = {}
+    operands = [
+        Operand(eclass.type, eclass.constant, frozenset(node.op for node in eclass.nodes)) for eclass in egraph.classes
+    ]
+    number = [numbers.setdefault(operand, len(numbers)) for operand in operands]
+    known: dict[tuple[str, str, tuple[int, ...], ValueType], float] = {}
+
+    def priced(node: ENode, result: ValueType) -> float:
+        args = tuple(ABSENT if child == ABSENT else number[child] for child in node.children)
+        key = (node.op, node.attrs.text, args, result)
+        cost = known.get(key)
+        if cost is None:
+            given = [None if child == ABSENT else operands[child] for child in node.children]
+            cost = known[key] = cost_model.price(node.op, node.attrs, given, result, sizes)
+        return cost
+
+    return priced
+
+
+def _evaluable(egraph: EGraph) -> dict[int, ENode]:
+    """For each constant class that can be evaluated, the node at the head of its smallest derivation (counted in nodes;
+    original ones first among equals)."""
+    items: dict[int, list[Item]] = {}
+    nodes: dict[int, list[ENode]] = {}
+    for owner, eclass in enumerate(egraph.classes):
+        if not eclass.constant:
+            continue
+        items[owner], nodes[owner] = [], []
+        for node in eclass.nodes:
+            kids = tuple(sorted({child for child in node.children if child != ABSENT}))
+            if all(egraph.classes[child].constant for child in kids):
+                cost = 0.0 if node.op == CONST else 1.0 if node.rule is None else 1.0 + 1e-6
+                items[owner].append(Item(cost, kids, 0 if node.rule is None else 1, 0))
+                nodes[owner].append(node)
+    chosen = by_trees(items, lambda owner, index: items[owner][index].cost)
+    return {owner: nodes[owner][index] for owner, index in chosen.items()}
+
+
+def _original(priced: Priced) -> Choice | None:
+    """The choice of the original's own nodes, where it is complete."""
+    problem = priced.problem
+    first: dict[int, int] = {}
+    for index in range(len(problem.costs)):
+        owner = problem.node_class[index]
+        if problem.preferred[index]:
+            node = priced.node[index]
+            rank = -1 if node is None or node.original is None else node.original
+            best = first.get(owner)
+            if best is None:
+                first[owner] = index
+                continue
+            other = priced.node[best]
+            if (problem.costs[index], rank) < (problem.costs[best], -1 if other is None else other.original or 0):
+                first[owner] = index
+    return settle(problem, first.values())
+
+
+def _built(
+    egraph: EGraph, priced: Priced, values: Mapping[int, ENode], solution: Solution, byte_price: float
+) -> Extraction:
+    choice = solution.choice
+    original = _original(priced)
+    if original is not None and original.cost <= choice.cost:
+        choice = original
+    builder = _Builder(egraph, priced, values, choice)
+    graph, runtime = builder.graph()
+    constant_bytes = sum(priced.stored[index] for index in choice.node.values())
+    gap = 0.0 if choice.cost <= 0 else max(0.0, (choice.cost - solution.bound) / choice.cost)
+    return Extraction(
+        graph=graph, runtime=runtime, cost=choice.cost, bound=min(solution.bound, choice.cost), gap=gap,
+        status=solution.status, seconds=solution.seconds,
+        running=math.fsum(
+            priced.problem.costs[index] for index in choice.node.values() if priced.node[index] is not None
+        ),
+        constant_bytes=constant_bytes, byte_price=byte_price, rules_used=dict(sorted(builder.rules.items())),
+    )  # fmt: skip
+
+
+class _Builder:
+    """Builds the graph of a choice: equal nodes once, children first, in the order in which the roots reach them."""
+
+    def __init__(self, egraph: EGraph, priced: Priced, values: Mapping[int, ENode], choice: Choice) -> None:
+        self.egraph = egraph
+        self.values = values
+        self.running = {owner: priced.node[index] for owner, index in choice.node.items()}
+        self.nodes: dict[Node, int] = {}
+        self.types: list[ValueType] = []
+        self.runtime: set[int] = set()
+        self.rules: dict[str, int] = {}
+
+    def graph(self) -> tuple[TermGraph, frozenset[int]]:
+        """The graph, and its constant nodes that are left to run."""
+        # A class is computed when the model runs (True), or evaluated on the way to a constant (False).
+        place: dict[tuple[int, bool], int] = {}
+        for root in self.egraph.roots:
+            stack = [(root, True)]
+            while stack:
+                top = stack[-1]
+                if top in place:
+                    stack.pop()
+                    continue
+                owner, runs = top
+                node = self.running[owner] if runs else None
+                runs = node is not None
+                if node is None:
+                    node = self.values[owner]
+                waiting = [(c, runs) for c in node.children if c != ABSENT and (c, runs) not in place]
+                if waiting:
+                    stack.extend(reversed(waiting))
+                    continue
+                stack.pop()
+                args = tuple(ABSENT if child == ABSENT else place[child, runs] for child in node.children)
+                place[top] = self._add(node, args, owner, runs)
+        nodes = tuple(self.nodes)
+        constants = {str(node.attrs["key"]) for node in nodes if node.op == CONST}
+        opaque = {str(node.attrs["key"]) for node in nodes if node.op == "Opaque"}
+        built = TermGraph(
+            nodes, tuple(self.types), tuple(place[root, True] for root in self.egraph.roots),
+            {key: constant for key, constant in self.egraph.constants.items() if key in constants},
+            {key: operator for key, operator in self.egraph.opaque.items() if key in opaque},
+        )  # fmt: skip
+        return built, frozenset(self.runtime)
+
+    def _add(self, node: ENode, args: tuple[int, ...], owner: int, runs: bool) -> int:
+        made = Node(node.op, args, node.attrs)
+        index = self.nodes.get(made)
+        if index is None:
+            index = self.nodes[made] = len(self.nodes)
+            eclass = self.egraph.classes[owner]
+            stored = self.egraph.constants.get(str(node.attrs.get("key"))) if node.op == CONST else None
+            self.types.append(eclass.type if stored is None else stored.type)
+            if node.rule is not None:
+                self.rules[node.rule] = self.rules.get(node.rule, 0) + 1
+        if runs and node.op != CONST and self.egraph.classes[owner].constant:
+            self.runtime.add(index)
+        return index
+
+
+def check_graph(graph: TermGraph) -> None:
+    """Raises ``EGraphError`` unless every node comes after its arguments and no two are equal."""
+    for index, node in enumerate(graph.nodes):
+        if any(arg >= index for arg in node.args):
+            raise EGraphError(f"node {index} of the chosen graph comes before its arguments")
+    if len(set(graph.nodes)) < len(graph.nodes):
+        raise EGraphError("the chosen graph has two equal nodes")
