@@ -1,0 +1,211 @@
+"""Data files beside a model: what a message refers to, brought inside, or carried over to where the model is saved."""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import itertools
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+
+from superopt.errors import ModelError
+from superopt.tensors import external_range, is_external
+
+LARGEST_MESSAGE = 2**31 - 1
+"""Bytes that one protobuf message can have."""
+
+_WORTH_MOVING = 1024
+"""Bytes from which on a new initializer goes to the data file of a model that has one; what exporters use, too."""
+
+_ALIGNMENT = 4096
+"""Bytes to which new tensors in a data file are aligned, so that they can be mapped."""
+
+
+def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every stored tensor of a model: initializers and attributes, of its graph, subgraphs, functions and training."""
+    graphs = [proto.graph]
+    for info in proto.training_info:
+        graphs += [info.initialization, info.algorithm]
+    nodes = [node for function in proto.functions for node in function.node]
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+            nodes.extend(graph.node)
+        while nodes:
+            for attribute in nodes.pop().attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                if attribute.HasField("sparse_tensor"):
+                    yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
+                if attribute.HasField("g"):
+                    graphs.append(attribute.g)
+                yield from attribute.tensors
+                for sparse in attribute.sparse_tensors:
+                    yield from (sparse.values, sparse.indices)
+                graphs.extend(attribute.graphs)
+
+
+def with_data_inside(proto: onnx.ModelProto, folder: Path | None, limit: int) -> onnx.ModelProto:
+    """The message with the content of its data files in it; the same object where it has none.
+
+    Raises ModelError where that would be more than ``limit`` bytes.
+    """
+    ranges = [external_range(tensor, folder) for tensor in tensors(proto) if is_external(tensor)]
+    if not ranges:
+        return proto
+    total = sum(length for _, _, length in ranges) + proto.ByteSize()
+    if total > limit:
+        raise ModelError(f"{total} bytes with external data, more than the {limit} that one message holds")
+    inside = onnx.ModelProto()
+    inside.CopyFrom(proto)
+    for tensor, (path, offset, length) in zip(
+        [tensor for tensor in tensors(inside) if is_external(tensor)], ranges, strict=True
+    ):
+        with path.open("rb") as file:
+            file.seek(offset)
+            tensor.raw_data = file.read(length)
+        del tensor.external_data[:]
+        tensor.ClearField("data_location")
+    return inside
+
+
+def carried_over(
+    proto: onnx.ModelProto, folder: Path | None, made: frozenset[str], target: Path, limit: int = LARGEST_MESSAGE
+) -> onnx.ModelProto:
+    """The message as it is to be written at ``target``, its data files in place; the same object where it stays as it is.
+
+    Initializers named in ``made`` go to a data file if the model has one already, or would be over ``limit`` bytes.
+    """
+    external = [tensor for tensor in tensors(proto) if is_external(tensor)]
+    here = folder is not None and os.path.realpath(folder) == os.path.realpath(target.parent)
+    moves = [
+        index
+        for index, tensor in enumerate(proto.graph.initializer)
+        if tensor.name in made and len(tensor.raw_data) >= _WORTH_MOVING
+    ]
+    if not external or here:
+        if not moves or not (external or proto.ByteSize() > limit):
+            return proto
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    if external and not here:
+        _copy_files([tensor for tensor in tensors(result) if is_external(tensor)], folder, target)
+    if moves:
+        _move_out([result.graph.initializer[index] for index in moves], target, _locations(external))
+    return result
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A path beside ``target`` to write to; it becomes ``target`` when the block ends well, and is gone otherwise."""
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _locations(stored: Sequence[onnx.TensorProto]) -> dict[str, list[onnx.TensorProto]]:
+    found: dict[str, list[onnx.TensorProto]] = {}
+    for tensor in stored:
+        found.setdefault(next(entry.value for entry in tensor.external_data if entry.key == "location"), []).append(tensor)
+    return found
+
+
+def _copy_files(stored: Sequence[onnx.TensorProto], folder: Path | None, target: Path) -> None:
+    """Writes each data file below the target's folder: whole if most of it is still used, else what is used of it."""
+    for location, users in _locations(stored).items():
+        ranges = [external_range(tensor, folder) for tensor in users]
+        source = ranges[0][0]
+        used = {(offset, length) for _, offset, length in ranges}
+        if 10 * sum(length for _, length in used) >= 9 * source.stat().st_size:
+            places = {piece: piece[0] for piece in used}
+        else:
+            places = _packed(sorted(used))
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
+            copy = Path(scratch) / "data"
+            _write(source, copy, places)
+            placed = _place(copy, target.parent, location)
+        for tensor, (_, offset, length) in zip(users, ranges, strict=True):
+            _point(tensor, placed, places[offset, length], length)
+
+
+def _packed(pieces: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    alignment = min(_ALIGNMENT, math.gcd(*(offset for offset, _ in pieces)) or _ALIGNMENT)
+    places: dict[tuple[int, int], int] = {}
+    end = 0
+    for piece in pieces:
+        places[piece] = -(-end // alignment) * alignment
+        end = places[piece] + piece[1]
+    return places
+
+
+def _write(source: Path, copy: Path, places: dict[tuple[int, int], int]) -> None:
+    if all(offset == place for (offset, _), place in places.items()):
+        shutil.copyfile(source, copy)
+        return
+    with source.open("rb") as reader, copy.open("wb") as writer:
+        for (offset, length), place in places.items():
+            reader.seek(offset)
+            writer.seek(place)
+            while length:
+                block = reader.read(min(length, 1 << 24))
+                writer.write(block)
+                length -= len(block)
+
+
+def _place(copy: Path, folder: Path, location: str) -> str:
+    """Puts a data file under its name, or under the next free one where another file has that; tells the name."""
+    stem, suffix = os.path.splitext(location)
+    for name in itertools.chain([location], (f"{stem}-{count}{suffix}" for count in itertools.count(1))):
+        place = folder / name
+        if place.exists():
+            if place.is_file() and filecmp.cmp(copy, place, shallow=False):
+                return name
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(place) as temporary:
+            os.replace(copy, temporary)
+        return name
+    raise AssertionError("unreachable: count() has no end")
+
+
+def _move_out(stored: Sequence[onnx.TensorProto], target: Path, taken: dict[str, list[onnx.TensorProto]]) -> None:
+    stem = f"{target.name}.data"
+    location = next(
+        name for name in itertools.chain([stem], (f"{stem}-{i}" for i in itertools.count(1))) if name not in taken
+    )
+    with replacing(target.parent / location) as temporary, temporary.open("wb") as writer:
+        for tensor in stored:
+            place = -(-writer.tell() // _ALIGNMENT) * _ALIGNMENT
+            writer.seek(place)
+            data = tensor.raw_data
+            writer.write(data)
+            tensor.ClearField("raw_data")
+            _point(tensor, location, place, len(data))
+
+
+def _point(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    """Makes a tensor refer to a range of a data file; entries that say so already stay as they are."""
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    known = {entry.key: entry for entry in tensor.external_data}
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        if key in known:
+            known[key].value = value
+        elif key == "location" or key == "length" or offset:
+            tensor.external_data.add(key=key, value=value)

@@ -1,0 +1,163 @@
+"""The types of all values of a model: inferred by ONNX, refined by what the model declares where that can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+from onnx import shape_inference
+from onnx.shape_inference import InferenceError as OnnxInferenceError
+
+from superopt.model import Model
+from superopt.operators import dtype_name, dtype_number
+from superopt.tensors import is_external
+from superopt.terms import Dim, TensorType
+
+_SMALL = 1024
+"""Elements up to which inference sees the content of a constant: shapes, axes and sizes are in it, weights are not."""
+
+
+def value_types(model: Model, constant_inputs: frozenset[str]) -> dict[str, TensorType | None]:
+    """The type of every value of the main graph by name; None where it is not known or not a tensor.
+
+    ``constant_inputs`` are graph inputs that stand for their initializers. What the model declares about values that are
+    not its inputs is used where inference knows nothing, and not at all if inference contradicts any of it: shapes that
+    were true of another version of a model are left over in groups.
+    """
+    skeleton = _skeleton(model.proto, constant_inputs)
+    inferred = _infer(skeleton)
+    declared = {
+        value.name: tensor_type(value.type)
+        for value in [*model.proto.graph.value_info, *model.proto.graph.output]
+        if value.HasField("type")
+    }
+    symbols = {
+        dim
+        for value in model.proto.graph.input
+        if (known := tensor_type(value.type)) is not None
+        for dim in known.shape or ()
+        if isinstance(dim, str)
+    }
+    if any(contradicts(inferred.get(name), known, symbols) for name, known in declared.items()):
+        return inferred
+    hints = {
+        name: _believed(known)
+        for name, known in declared.items()
+        if known is not None and _adds(known, inferred.get(name), symbols)
+    }
+    if not hints:
+        return inferred
+    skeleton.graph.value_info.extend(_value_info(name, known) for name, known in hints.items())
+    refined = _infer(skeleton)
+    if any(contradicts(refined.get(name), known, symbols) for name, known in inferred.items()):
+        return inferred
+    return {name: refined.get(name) or known for name, known in {**inferred, **refined, **hints}.items()}
+
+
+def tensor_type(declared: onnx.TypeProto) -> TensorType | None:
+    """The type of a dense tensor; None for everything else."""
+    if not declared.HasField("tensor_type") or not declared.tensor_type.elem_type:
+        return None
+    dtype = dtype_name(declared.tensor_type.elem_type)
+    if not declared.tensor_type.HasField("shape"):
+        return TensorType(dtype, None)
+    dims: list[Dim] = []
+    for dim in declared.tensor_type.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            dims.append(dim.dim_value)
+        else:
+            dims.append(dim.dim_param or None)
+    return TensorType(dtype, tuple(dims))
+
+
+def contradicts(known: TensorType | None, other: TensorType | None, symbols: Iterable[str]) -> bool:
+    """Whether no tensor has both types, or the other puts a number where the first knows a symbol of the inputs."""
+    if known is None or other is None:
+        return False
+    if known.dtype != other.dtype:
+        return True
+    if known.shape is None or other.shape is None:
+        return False
+    if len(known.shape) != len(other.shape):
+        return True
+    return any(
+        isinstance(theirs, int) and (ours in symbols if isinstance(ours, str) else ours not in (None, theirs))
+        for ours, theirs in zip(known.shape, other.shape, strict=True)
+    )
+
+
+def _adds(known: TensorType, inferred: TensorType | None, symbols: Iterable[str]) -> bool:
+    if inferred is None or (inferred.shape is None and known.shape is not None):
+        return True
+    return any(
+        isinstance(theirs, int) and not isinstance(ours, int) and ours not in symbols
+        for ours, theirs in zip(inferred.shape or (), known.shape or (), strict=False)
+    )
+
+
+def _believed(known: TensorType) -> TensorType:
+    """A declared type without its symbols: exporters let users name the dimensions of outputs, and names prove nothing."""
+    if known.shape is None:
+        return known
+    return TensorType(known.dtype, tuple(dim if isinstance(dim, int) else None for dim in known.shape))
+
+
+def _value_info(name: str, known: TensorType) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, dtype_number(known.dtype), known.shape)
+
+
+def _skeleton(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx.ModelProto:
+    """The model without what it declares, and with large constants as inputs of their types."""
+    skeleton = onnx.ModelProto(ir_version=max(proto.ir_version, 4))
+    skeleton.opset_import.extend(proto.opset_import)
+    skeleton.functions.extend(proto.functions)
+    graph = skeleton.graph
+    graph.name = proto.graph.name or "graph"
+    for value in proto.graph.input:
+        if value.name not in constant_inputs:
+            graph.input.append(value)
+    listed = {value.name for value in graph.input}
+    for tensor in proto.graph.initializer:
+        if tensor.name in listed:
+            continue
+        if _is_small(tensor):
+            graph.initializer.append(tensor)
+        else:
+            graph.input.append(_constant_info(tensor.name, tensor.data_type, tensor.dims))
+    for sparse in proto.graph.sparse_initializer:
+        if sparse.values.name not in listed:
+            graph.input.append(_constant_info(sparse.values.name, sparse.values.data_type, sparse.dims))
+    for node in proto.graph.node:
+        held = node.attribute[0].t if node.op_type == "Constant" and len(node.attribute) == 1 else None
+        if held is not None and held.data_type and not _is_small(held) and len(node.output) == 1:
+            graph.input.append(_constant_info(node.output[0], held.data_type, held.dims))
+        else:
+            graph.node.append(node)
+    graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in proto.graph.output)
+    return skeleton
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    count = 1
+    for dim in tensor.dims:
+        count *= dim
+    return count <= _SMALL and not is_external(tensor)
+
+
+def _constant_info(name: str, data_type: int, dims: Iterable[int]) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, data_type, tuple(dims))
+
+
+def _infer(skeleton: onnx.ModelProto) -> dict[str, TensorType | None]:
+    try:
+        inferred = shape_inference.infer_shapes(skeleton, strict_mode=False, data_prop=True)
+    except (OnnxInferenceError, ValueError, RuntimeError):
+        # One node that inference cannot make sense of says nothing about the others, but ONNX stops there: what is known
+        # is what the model says of its inputs and constants.
+        inferred = skeleton
+    types: dict[str, TensorType | None] = {}
+    for value in [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]:
+        types[value.name] = tensor_type(value.type)
+    for tensor in inferred.graph.initializer:
+        types[tensor.name] = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
+    return types

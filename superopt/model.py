@@ -1,0 +1,154 @@
+"""Model files: read without their external data, written whole, beside and then renamed."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import onnx_ir
+from google.protobuf.message import DecodeError, EncodeError
+
+from superopt.errors import ModelError
+from superopt.external import LARGEST_MESSAGE, carried_over, replacing, tensors, with_data_inside
+from superopt.tensors import external_range, is_external
+
+__all__ = ["Model", "load", "message", "replacing", "save", "serialized", "standard_domain", "tensors"]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """An ONNX model as it was read: the message without its external data, and where that lies. Never changed in place.
+
+    ``source`` are the bytes of the file where writing the message again would give others. ``made`` names the initializers
+    that superopt added: they may move to a data file when the model is saved.
+    """
+
+    proto: onnx.ModelProto
+    folder: Path | None = None
+    path: Path | None = None
+    source: bytes | None = field(default=None, repr=False)
+    made: frozenset[str] = frozenset()
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operators; 0 where the model does not import them."""
+        return self.opsets.get("", 0)
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        """Version by domain; ONNX's own domain is the empty string."""
+        return {standard_domain(entry.domain): entry.version for entry in self.proto.opset_import}
+
+    @property
+    def label(self) -> str:
+        """What messages call this model."""
+        return str(self.path) if self.path else "model"
+
+
+def standard_domain(domain: str) -> str:
+    """The domain with ONNX's own under its short name, the empty string."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def load(source: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model, folder: str | None = None) -> Model:
+    """The model at a path, or in a message (``folder``: where its external data lies), or of onnx_ir.
+
+    Raises ModelError on what is not a model: one line that says what is wrong where.
+    """
+    if isinstance(source, onnx.ModelProto):
+        model = Model(source, Path(folder) if folder else None)
+    elif isinstance(source, onnx_ir.Model):
+        model = _from_ir(source)
+    else:
+        model = _from_file(Path(source))
+    _check(model)
+    return model
+
+
+def serialized(model: Model) -> bytes:
+    """The bytes of the model file (without external data). Raises ModelError over 2 GiB."""
+    if model.source is not None:
+        return model.source
+    return _serialize(model.proto, model.label)
+
+
+def message(model: Model) -> onnx.ModelProto:
+    """The model as one message with all its data inside. Raises ModelError where it is too large for one."""
+    proto = with_data_inside(model.proto, model.folder, LARGEST_MESSAGE)
+    if proto.ByteSize() > LARGEST_MESSAGE:
+        raise ModelError(f"{model.label}: over 2 GiB, more than one protobuf message holds; expected to be saved to a file")
+    return proto
+
+
+def save(model: Model, path: str | os.PathLike[str]) -> None:
+    """Writes the model and its data files; each appears whole under its name or not at all.
+
+    Data files that lie in the folder already are referred to; others are written beside the model once.
+    """
+    target = Path(path)
+    folder = target.parent
+    if not folder.is_dir():
+        raise ModelError(f"{target}: no folder {folder}, expected one to write into")
+    proto = carried_over(model.proto, model.folder, model.made, target, LARGEST_MESSAGE)
+    data = serialized(model) if proto is model.proto else _serialize(proto, str(target))
+    try:
+        with replacing(target) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise ModelError(f"{target}: cannot be written: {error.strerror}") from error
+
+
+def _serialize(proto: onnx.ModelProto, label: str) -> bytes:
+    try:
+        data = proto.SerializeToString()
+    except (EncodeError, ValueError) as error:
+        raise ModelError(f"{label}: over 2 GiB, more than one protobuf message holds") from error
+    return data
+
+
+def _from_file(path: Path) -> Model:
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_MESSAGE:
+            raise ModelError(f"{path}: {size} bytes, expected at most 2 GiB with larger data in files beside it")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except DecodeError as error:
+        raise ModelError(f"{path}: not an ONNX model, or cut short ({size} bytes)") from error
+    if not proto.HasField("graph"):
+        raise ModelError(f"{path}: no graph in it, expected an ONNX model")
+    same = proto.SerializeToString() == data
+    return Model(proto, path.parent, path, None if same else data)
+
+
+def _from_ir(model: onnx_ir.Model) -> Model:
+    folders = {
+        Path(value.const_value.base_dir)
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if isinstance(value.const_value, onnx_ir.ExternalTensor)
+    }
+    if len(folders) > 1:
+        raise ModelError(f"external data in {len(folders)} folders, expected one")
+    return Model(onnx_ir.to_proto(model), folders.pop() if folders else None)
+
+
+def _check(model: Model) -> None:
+    proto = model.proto
+    if not proto.HasField("graph"):
+        raise ModelError(f"{model.label}: no graph in it, expected an ONNX model")
+    if proto.ir_version < 1:
+        raise ModelError(f"{model.label}: IR version {proto.ir_version}, expected 1 or more")
+    if model.folder is not None:
+        for tensor in tensors(proto):
+            if is_external(tensor):
+                try:
+                    external_range(tensor, model.folder)
+                except ModelError as error:
+                    raise ModelError(f"{model.label}: {error}") from error

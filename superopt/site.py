@@ -1,0 +1,146 @@
+"""One node of a model on its way to the normal form: its attributes complete, its inputs as terms, what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import defs
+
+from superopt.operators import DTYPE_ATTRIBUTES, Operator, dtype_name
+from superopt.terms import ABSENT, DTYPE_BITS, AttrValue, Dim, TensorType, ValueType
+
+
+class NotNormal(Exception):
+    """This node has no normal form, for this reason: it is left alone. Never leaves lowering."""
+
+
+@dataclass
+class Site:
+    """A node whose normal form is being made: functions per operator change ``attrs`` and ``args``.
+
+    ``args`` are terms in ONNX's order, ABSENT where not given. ``constant`` reads a term's value (None: not constant);
+    ``make`` turns a value into a term.
+    """
+
+    node: onnx.NodeProto
+    operator: Operator
+    version: int
+    opset: int
+    attrs: dict[str, AttrValue]
+    args: list[int]
+    output: TensorType | None
+    type_of: Callable[[int], ValueType] = field(repr=False)
+    constant: Callable[[int], NDArray[np.generic] | None] = field(repr=False)
+    make: Callable[[NDArray[np.generic]], int] = field(repr=False)
+
+    def given(self, position: int) -> bool:
+        return position < len(self.args) and self.args[position] != ABSENT
+
+    def type(self, position: int) -> TensorType:
+        """The type of an argument."""
+        known = self.type_of(self.args[position])
+        if not isinstance(known, TensorType):
+            raise NotNormal(f"type of input {position} not known")
+        return known
+
+    def shape(self, position: int = 0) -> tuple[Dim, ...]:
+        shape = self.type(position).shape
+        if shape is None:
+            raise NotNormal(f"rank of input {position} not known")
+        return shape
+
+    def rank(self, position: int = 0) -> int:
+        return len(self.shape(position))
+
+    def dim(self, axis: int, position: int = 0) -> int:
+        size = self.shape(position)[axis]
+        if not isinstance(size, int):
+            raise NotNormal(f"axis {axis} of input {position} not known")
+        return size
+
+    def axis(self, value: int, rank: int | None = None) -> int:
+        """An axis counted from the front; ``rank`` is the first input's unless given."""
+        if value >= 0 and rank is None and self.type(0).shape is None:
+            return value
+        size = self.rank() if rank is None else rank
+        if not -size <= value < size:
+            raise NotNormal(f"axis {value} in rank {size}")
+        return value % size
+
+    def value(self, position: int) -> NDArray[np.generic]:
+        """The content of an argument that has to be constant."""
+        array = self.constant(self.args[position])
+        if array is None:
+            raise NotNormal(f"input {position} is not constant")
+        return array
+
+    def number(self, name: str) -> int:
+        value = self.attrs[name]
+        if not isinstance(value, int):
+            raise NotNormal(f"attribute {name} is not an integer")
+        return value
+
+    def numbers(self, name: str) -> tuple[int, ...] | None:
+        """A list of integers, or None where the attribute is not given."""
+        value = self.attrs.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, tuple):
+            raise NotNormal(f"attribute {name} is not a list")
+        return tuple(int(item) for item in value)
+
+
+def read_attributes(node: onnx.NodeProto, operator: Operator, opset: int) -> tuple[dict[str, AttrValue], int]:
+    """The attributes of a node, complete with the defaults of its opset and then of the newest; and the operator's version.
+
+    Raises NotNormal where an attribute is not the operator's, or not of its kind.
+    """
+    try:
+        schema = defs.get_schema(node.op_type, max_inclusive_version=opset)
+    except defs.SchemaError:
+        raise NotNormal(f"opset {opset} has no {node.op_type}") from None
+    if schema.deprecated:
+        raise NotNormal(f"{node.op_type} is deprecated at opset {opset}")
+    attrs: dict[str, AttrValue] = {}
+    for attribute in node.attribute:
+        known = schema.attributes.get(attribute.name)
+        if known is None or attribute.ref_attr_name or int(known.type) != attribute.type:
+            raise NotNormal(f"attribute {attribute.name} is not one that opset {opset} has")
+        attrs[attribute.name] = attribute_value(attribute)
+    for name, known in schema.attributes.items():
+        if name not in attrs and known.default_value.type:
+            attrs[name] = attribute_value(known.default_value)
+    for name in attrs:
+        if (node.op_type, name) in DTYPE_ATTRIBUTES:
+            number = int(str(attrs[name]))
+            attrs[name] = dtype_name(number) if number else ""
+    for name, default in operator.defaults.items:
+        attrs.setdefault(name, default)
+    return attrs, int(schema.since_version)
+
+
+def attribute_value(attribute: onnx.AttributeProto) -> AttrValue:
+    """The Python value of an attribute of a plain kind; NotNormal for tensors, graphs and types."""
+    kinds = onnx.AttributeProto
+    if attribute.type == kinds.INT:
+        return int(attribute.i)
+    if attribute.type == kinds.FLOAT:
+        return float(attribute.f)
+    if attribute.type == kinds.STRING:
+        return attribute.s.decode("utf-8", "surrogateescape")
+    if attribute.type == kinds.INTS:
+        return tuple(attribute.ints)
+    if attribute.type == kinds.FLOATS:
+        return tuple(attribute.floats)
+    if attribute.type == kinds.STRINGS:
+        return tuple(item.decode("utf-8", "surrogateescape") for item in attribute.strings)
+    raise NotNormal(f"attribute {attribute.name} is not plain")
+
+
+def modelled(known: ValueType) -> bool:
+    """Whether values of this type can be arguments and results in the normal form."""
+    return isinstance(known, TensorType) and known.dtype in DTYPE_BITS

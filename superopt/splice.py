@@ -1,0 +1,107 @@
+"""Nodes put in the place of a model's own: in an order that runs, with the initializers they need, all else untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import onnx
+
+from superopt.emit_nodes import Written
+from superopt.inference import contradicts, tensor_type
+from superopt.lower import Lowered
+from superopt.scopes import captured_names, running_order
+from superopt.tensors import tensor_of_constant
+from superopt.terms import Constant, TensorType, TermGraph
+
+
+def spliced(lowered: Lowered, graph: TermGraph, written: Written) -> tuple[onnx.ModelProto, frozenset[str]]:
+    """The original's message with other nodes, and the names of initializers that are new in it."""
+    proto = lowered.model.proto
+    used = {**written.constants, **_annotated(lowered, written)}
+    nodes, new = _with_constant_nodes(lowered, written.nodes, used)
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    target = result.graph
+    del target.node[:]
+    target.node.extend(_ordered(nodes))
+    listed = {value.name for value in proto.graph.input} - lowered.constant_inputs
+    _keep(target.initializer, [tensor.name in used or tensor.name in listed for tensor in target.initializer])
+    _keep(target.sparse_initializer, [sparse.values.name in used for sparse in target.sparse_initializer])
+    target.initializer.extend(tensor_of_constant(constant, name) for name, constant in new.items())
+    _list_inputs(result, lowered.constant_inputs, used, new)
+    present = {name for node in target.node for name in node.output}
+    present.update(value.name for value in target.input)
+    present.update(tensor.name for tensor in target.initializer)
+    present.update(sparse.values.name for sparse in target.sparse_initializer)
+    _keep(target.value_info, [_holds(value, present, written.terms, graph) for value in target.value_info])
+    _keep(target.quantization_annotation, [item.tensor_name in present for item in target.quantization_annotation])
+    return result, frozenset(new)
+
+
+def _annotated(lowered: Lowered, written: Written) -> dict[str, Constant]:
+    """The constants that quantization annotations of values that are still there refer to."""
+    found = {}
+    for annotation in lowered.model.proto.graph.quantization_annotation:
+        if annotation.tensor_name in written.terms or annotation.tensor_name in written.constants:
+            for entry in annotation.quant_parameter_tensor_names:
+                key = lowered.constant_keys.get(entry.value)
+                if key is not None:
+                    found[entry.value] = lowered.constants[key]
+    return found
+
+
+def _with_constant_nodes(
+    lowered: Lowered, nodes: Sequence[tuple[int, onnx.NodeProto]], used: Mapping[str, Constant]
+) -> tuple[list[tuple[int, onnx.NodeProto]], dict[str, Constant]]:
+    """Adds the Constant nodes that are used; tells the constants that have to become initializers."""
+    graph = lowered.model.proto.graph
+    stored = {tensor.name for tensor in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output}
+    outputs = {value.name for value in graph.output}
+    found, new = list(nodes), {}
+    for name, constant in used.items():
+        if lowered.constant_keys.get(name) == constant.key:
+            if name not in stored:
+                found.append((makers[name], graph.node[makers[name]]))
+        elif name in outputs:
+            value = tensor_of_constant(constant, "")
+            found.append((-1, onnx.helper.make_node("Constant", [], [name], value=value)))
+        else:
+            new[name] = constant
+    return found, new
+
+
+def _ordered(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> list[onnx.NodeProto]:
+    makers = {name: index for index, (_, node) in enumerate(nodes) for name in node.output if name}
+    needs = [
+        [makers[name] for name in (*node.input, *captured_names(node)) if name in makers] for _, node in nodes
+    ]
+    return [nodes[index][1] for index in running_order(needs, [rank for rank, _ in nodes])]
+
+
+def _keep(field: object, wanted: Iterable[bool]) -> None:
+    """Deletes the items of a repeated field that are not wanted; the others stay where they are, uncopied."""
+    gone = [index for index, keep in enumerate(wanted) if not keep]
+    for index in reversed(gone):
+        del field[index]  # type: ignore[attr-defined]
+
+
+def _list_inputs(
+    result: onnx.ModelProto, constant_inputs: frozenset[str], used: Mapping[str, Constant], new: Mapping[str, Constant]
+) -> None:
+    """Before IR version 4 every initializer is listed as an input; later, what was taken for constant is no input."""
+    graph = result.graph
+    early = result.ir_version < 4
+    _keep(graph.input, [item.name not in constant_inputs or (early and item.name in used) for item in graph.input])
+    if early:
+        for tensor in list(graph.initializer)[len(graph.initializer) - len(new) :]:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
+
+
+def _holds(value: onnx.ValueInfoProto, present: set[str], terms: Mapping[str, int], graph: TermGraph) -> bool:
+    """Whether what the original declares of a value is still said of something, and true."""
+    if value.name not in present:
+        return False
+    term = terms.get(value.name)
+    known = graph.types[term] if term is not None else None
+    return not (isinstance(known, TensorType) and contradicts(known, tensor_type(value.type), ()))
