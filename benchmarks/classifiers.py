@@ -75,8 +75,8 @@ def squeezenet(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int 
         sides = [network.activation(network.conv(inner, out, kernel, bias=True), "Relu") for kernel in (1, 3)]
         x = network.concat(sides)
     x = network.activation(network.conv(x, size.classes, 1, bias=True), "Relu")
-    flat = network.node("Flatten", [network.global_pool(x)], x.shape[:2], x.power, axis=1)
-    network.output(network.node("Softmax", [flat], flat.shape, 1e-3, axis=1), "probabilities")
+    flat = network.node("Flatten", [network.global_pool(x)], x.shape[:2], axis=1)
+    network.output(network.node("Softmax", [flat], flat.shape, axis=1), "probabilities")
     return network.model()
 
 
@@ -102,7 +102,7 @@ def mobilenet_v3_small(*, opset: int = 17, seed: int = 0, size: Size = FULL, bat
             network, x, size.channels(middle), size.channels(out), kernel, stride, act=act, gated=gated
         )
     x = network.conv_bn(x, size.channels(576), 1, act="HardSwish")
-    flat = network.node("Flatten", [network.global_pool(x)], x.shape[:2], x.power * 0.6, axis=1)
+    flat = network.node("Flatten", [network.global_pool(x)], x.shape[:2], axis=1)
     hidden = network.activation(network.linear(flat, size.channels(1024)), "HardSwish")
     network.output(network.linear(hidden, size.classes, gain=4.0), "scores")
     return network.model()
@@ -146,5 +146,4 @@ def inverted_residual(
 def _squeeze_and_excite(network: Network, x: Value) -> Value:
     gate = network.activation(network.conv(network.global_pool(x), max(8, x.channels // 4), 1, bias=True), "Relu")
     gate = network.conv(gate, x.channels, 1, bias=True)
-    gate = network.node("HardSigmoid", [gate], gate.shape, 0.3, alpha=1 / 6, beta=0.5)
-    return network.node("Mul", [x, gate], x.shape, x.power * 0.3)
+    return network.node("Mul", [x, network.hard_sigmoid(gate)], x.shape)

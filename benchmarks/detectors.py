@@ -37,18 +37,17 @@ def upsample(network: Network, x: Value) -> Value:
     """Twice as high and wide, nearest, as the opset writes it."""
     shape = (*x.shape[:2], x.dim(2) * 2, x.dim(3) * 2)
     if network.opset < 9:
-        return network.node("Upsample", [x], shape, x.power, mode="nearest", scales=[1.0, 1.0, 2.0, 2.0])
+        return network.node("Upsample", [x], shape, mode="nearest", scales=[1.0, 1.0, 2.0, 2.0])
     scales = network.parameter(np.array([1, 1, 2, 2], np.float32), "scales")
     if network.opset < 10:
-        return network.node("Upsample", [x, scales], shape, x.power, mode="nearest")
+        return network.node("Upsample", [x, scales], shape, mode="nearest")
     if network.opset == 10:
-        return network.node("Resize", [x, scales], shape, x.power, mode="nearest")
+        return network.node("Resize", [x, scales], shape, mode="nearest")
     roi = network.parameter(np.zeros(0, np.float32), "roi") if network.opset < 13 else ""
     return network.node(
         "Resize",
         [x, roi, scales],
         shape,
-        x.power,
         mode="nearest",
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
@@ -64,7 +63,7 @@ def _yolo_head(network: Network, x: Value, classes: int) -> tuple[Value, Value]:
     raw = network.transpose(raw, (0, 1, 3, 4, 2))
     parts = split(network, raw, (2, 2, 1 + classes))
     grid = np.stack(np.meshgrid(np.arange(wide), np.arange(high)), -1).astype(np.float32)[None, None]
-    centre = network.node("Sigmoid", [parts[0]], parts[0].shape, 0.3)
+    centre = network.node("Sigmoid", [parts[0]], parts[0].shape)
     centre = network.node("Add", [centre, network.parameter(grid, "grid")], centre.shape)
     centre = network.node("Div", [centre, network.parameter(np.array([wide, high], np.float32), "cells")], centre.shape)
     extent = network.node("Exp", [network.node("Mul", [parts[1], network.scalar(0.5)], parts[1].shape)], parts[1].shape)
@@ -72,7 +71,7 @@ def _yolo_head(network: Network, x: Value, classes: int) -> tuple[Value, Value]:
     extent = network.node("Mul", [extent, network.parameter(anchor, "anchors")], extent.shape)
     boxes = network.concat([centre, extent], axis=4)
     boxes = network.reshape(boxes, (batch, -1, 4), (batch, anchors * high * wide, 4))
-    scores = network.node("Sigmoid", [parts[2]], parts[2].shape, 0.3)
+    scores = network.node("Sigmoid", [parts[2]], parts[2].shape)
     return boxes, network.reshape(scores, (batch, -1, 1 + classes), (batch, anchors * high * wide, 1 + classes))
 
 
@@ -81,9 +80,9 @@ def split(network: Network, x: Value, sizes: tuple[int, ...]) -> list[Value]:
     shapes = [(*x.shape[:-1], size) for size in sizes]
     axis = len(x.shape) - 1
     if network.opset < 13:
-        return network.nodes("Split", [x], shapes, x.power, axis=axis, split=list(sizes))
+        return network.nodes("Split", [x], shapes, axis=axis, split=list(sizes))
     given = network.parameter(np.array(sizes, np.int64), "split")
-    return network.nodes("Split", [x, given], shapes, x.power, axis=axis)
+    return network.nodes("Split", [x, given], shapes, axis=axis)
 
 
 def ssd(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int = 1, shared: bool = True) -> onnx.ModelProto:
@@ -105,7 +104,7 @@ def ssd(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int = 1, sh
     boxes = _ssd_head(network, levels, 4, shared=shared)
     scores = _ssd_head(network, levels, min(size.classes, 20) + 1, shared=shared)
     network.output(_decoded(network, boxes), "boxes")
-    network.output(network.node("Sigmoid", [scores], scores.shape, 0.3), "scores")
+    network.output(network.node("Sigmoid", [scores], scores.shape), "scores")
     return network.model()
 
 

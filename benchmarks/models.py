@@ -6,6 +6,7 @@ python -m benchmarks.models NAME OUT.onnx [--opset 17] [--seed 0] [--tiny]
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from benchmarks import classifiers, detectors, reparameterized, transformers
-from benchmarks.network import FULL, TINY, Network, Size
+from benchmarks.network import FULL, TINY, Network, Size, Value
 
 BUILDERS: dict[str, Callable[..., onnx.ModelProto]] = {
     "mobileone-s0": reparameterized.mobileone_s0,
@@ -46,35 +47,48 @@ def build(name: str, *, opset: int = 17, seed: int = 0, size: Size = FULL) -> on
 def deep(nodes: int, *, opset: int = 17, seed: int = 0, channels: int = 8, image: int = 8) -> onnx.ModelProto:
     """A made-up network of about ``nodes`` nodes with small tensors: what the optimizer's own time is measured on.
 
-    Units in turn: a residual block, branches to merge, a per-channel affine, a pair of transposes, and branches
-    that are concatenated; each unit has weights of its own.
+    Units in turn: a residual block, branches to merge, a per-channel affine, a pair of transposes, and branches that
+    are concatenated; each has weights of its own. After every ten, a tenth of the result is added to the stem's:
+    without that, a rounding error would outgrow the signal within a thousand layers and no result could be verified.
     """
     network = Network(f"deep-{nodes}", opset=opset, seed=seed)
-    x = network.input("input", (1, channels, image, image))
-    unit = 0
-    while network.size < nodes:
-        if unit % 5 == 0:
-            inner = network.conv_bn(network.conv_bn(x, channels, 3), channels, 3, act="")
-            x = network.activation(network.add(inner, x), "Relu")
-        elif unit % 5 == 1:
-            parts = [network.conv_norm_parameters(x, channels, kernel) for kernel in (3, 1)]
-            identity = network.norm_parameters(channels, x.power)
-            x = reparameterized.branched(network, x, parts, identity, "train")
-        elif unit % 5 == 2:
-            scale = network.random.uniform(0.8, 1.2, (channels, 1, 1)).astype(np.float32)
-            x = network.conv(x, channels, 1, bias=True)
-            x = network.node("Mul", [x, network.parameter(scale, "scale")], x.shape, x.power)
-            x = network.node("Add", [x, network.parameter(scale, "shift")], x.shape, x.power + 1)
-            x = network.activation(network.batch_norm(x), "Relu")
-        elif unit % 5 == 3:
-            turned = network.activation(network.transpose(x, (0, 2, 3, 1)), "Relu")
-            x = network.batch_norm(network.transpose(turned, (0, 3, 1, 2)))
-        else:
-            halves = [network.conv_bn(x, channels // 2, kernel) for kernel in (1, 3)]
-            x = network.concat(halves)
-        unit += 1
-    network.output(x, "output")
+    stem = x = network.conv_bn(network.input("input", (1, channels, image, image)), channels, 3)
+    units = (_residual_unit, _branched_unit, _affine_unit, _transposed_unit, _concatenated_unit)
+    for index in itertools.count():
+        x = units[index % len(units)](network, x)
+        if index % 10 == 9:
+            x = network.add(stem, network.node("Mul", [x, network.scalar(0.1)], x.shape))
+        if network.size >= nodes - 1:
+            break
+    network.output(network.activation(x, "Relu"), "output")
     return network.model()
+
+
+def _residual_unit(network: Network, x: Value) -> Value:
+    inner = network.conv_bn(network.conv_bn(x, x.channels, 3), x.channels, 3, act="")
+    return network.activation(network.add(inner, x), "Relu")
+
+
+def _branched_unit(network: Network, x: Value) -> Value:
+    parts = [network.conv_norm_parameters(x, x.channels, kernel) for kernel in (3, 1)]
+    return reparameterized.branched(network, x, parts, network.norm_parameters(x.channels), "train")
+
+
+def _affine_unit(network: Network, x: Value) -> Value:
+    x = network.conv(x, x.channels, 1, bias=True)
+    for op in ("Mul", "Add"):
+        values = network.random.uniform(0.8, 1.2, (x.channels, 1, 1)).astype(np.float32)
+        x = network.node(op, [x, network.parameter(values, "affine")], x.shape)
+    return network.activation(network.batch_norm(x), "Relu")
+
+
+def _transposed_unit(network: Network, x: Value) -> Value:
+    turned = network.activation(network.transpose(x, (0, 2, 3, 1)), "Relu")
+    return network.batch_norm(network.transpose(turned, (0, 3, 1, 2)))
+
+
+def _concatenated_unit(network: Network, x: Value) -> Value:
+    return network.concat([network.conv_bn(x, x.channels // 2, kernel) for kernel in (1, 3)])
 
 
 def parameters_as_nodes(model: onnx.ModelProto) -> onnx.ModelProto:

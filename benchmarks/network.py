@@ -1,8 +1,8 @@
 """A builder of ONNX networks with seeded weights whose activations stay of order one at any depth.
 
-Every value carries its expected mean square (``power``); weights are drawn for the fan-in and a BatchNormalization's
-statistics for the power of what it normalizes, as training would have left them. So float32 results are meaningful to
-the last bits, and a rewrite that is wrong shows.
+Weights are drawn for the fan-in; the statistics of every BatchNormalization are those of what it normalizes in a run on
+a random input, as training would have left them (``calibration.py``). So float32 results are meaningful to the last
+bits, and a rewrite that is wrong shows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.calibration import Statistics, measured
 
 Array = NDArray[Any]
 Dim = int | str
@@ -47,11 +49,10 @@ TINY = Size(width=1 / 8, depth=1 / 5, image=32, classes=10)
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the network: its name, shape and expected mean square."""
+    """A tensor of the network: its name and shape."""
 
     name: str
     shape: tuple[Dim, ...]
-    power: float = 1.0
 
     def dim(self, axis: int) -> int:
         """The number in a dimension that has one."""
@@ -67,12 +68,18 @@ class Value:
 
 @dataclass(frozen=True)
 class Norm:
-    """The parameters of a BatchNormalization."""
+    """The parameters of the BatchNormalization that is called ``name``."""
 
+    name: str
     scale: Array
     shift: Array
     mean: Array
     variance: Array
+
+    def affine(self) -> tuple[Array, Array]:
+        """The scale and the shift of each channel that it amounts to, in float64."""
+        scale = self.scale.astype(np.float64) / np.sqrt(self.variance.astype(np.float64) + EPSILON)
+        return scale, self.shift - self.mean * scale
 
 
 @dataclass(frozen=True)
@@ -88,38 +95,53 @@ class ConvNorm:
 class Network:
     """One ONNX graph under construction; methods add nodes and return values."""
 
-    def __init__(self, name: str, *, opset: int = 17, seed: int = 0) -> None:
+    def __init__(
+        self, name: str, *, opset: int = 17, seed: int = 0, statistics: dict[str, Statistics] | None = None
+    ) -> None:
+        """``statistics`` are another network's, for one whose parameters are drawn in the same order."""
         self.name = name
         self.opset = opset
         self.random = np.random.default_rng(seed)
+        self.statistics = statistics
+        self._norms = 0
         self._nodes: list[onnx.NodeProto] = []
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
-        self._initializers: list[onnx.TensorProto] = []
+        self._initializers: dict[str, onnx.TensorProto] = {}
         self._counts: dict[str, int] = {}
 
     # the graph
 
     def model(self) -> onnx.ModelProto:
-        """The finished and checked model."""
-        graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, self._initializers)
-        made = helper.make_model(
+        """The finished and checked model; measures its statistics first, unless the network was given them."""
+        if self.statistics is None:
+            self.statistics = measured(self._assembled())
+            for name, (mean, variance) in self.statistics.items():
+                for part, array in (("mean", mean), ("var", variance)):
+                    self._initializers[f"{name}.{part}"] = numpy_helper.from_array(array, f"{name}.{part}")
+        made = self._assembled()
+        onnx.checker.check_model(made, full_check=True)
+        return made
+
+    def _assembled(self) -> onnx.ModelProto:
+        graph = helper.make_graph(
+            self._nodes, self.name, self._inputs, self._outputs, list(self._initializers.values())
+        )
+        return helper.make_model(
             graph,
             opset_imports=[helper.make_opsetid("", self.opset)],
             ir_version=8 if self.opset <= 18 else 10,
             producer_name="superopt-benchmarks",
         )
-        onnx.checker.check_model(made, full_check=True)
-        return made
 
     @property
     def size(self) -> int:
         """How many nodes the graph has so far."""
         return len(self._nodes)
 
-    def input(self, name: str, shape: Sequence[Dim], dtype: int = TensorProto.FLOAT, *, power: float = 1.0) -> Value:
+    def input(self, name: str, shape: Sequence[Dim], dtype: int = TensorProto.FLOAT) -> Value:
         self._inputs.append(helper.make_tensor_value_info(name, dtype, list(shape)))
-        return Value(name, tuple(shape), power)
+        return Value(name, tuple(shape))
 
     def output(self, value: Value, name: str, dtype: int = TensorProto.FLOAT) -> None:
         """Make the value, which a node of this graph computes, an output called ``name``."""
@@ -133,34 +155,22 @@ class Network:
     def parameter(self, array: Array, hint: str) -> str:
         """An initializer; returns its name."""
         name = self._fresh(hint)
-        self._initializers.append(numpy_helper.from_array(array, name))
+        self._initializers[name] = numpy_helper.from_array(array, name)
         return name
 
-    def node(
-        self,
-        op: str,
-        inputs: Sequence[Value | str],
-        shape: Sequence[Dim],
-        power: float = 1.0,
-        **attributes: Any,
-    ) -> Value:
-        """One node with one output of the stated shape and power."""
-        return self.nodes(op, inputs, [shape], power, **attributes)[0]
+    def node(self, op: str, inputs: Sequence[Value | str], shape: Sequence[Dim], **attributes: Any) -> Value:
+        """One node with one output of the stated shape."""
+        return self.nodes(op, inputs, [shape], **attributes)[0]
 
     def nodes(
-        self,
-        op: str,
-        inputs: Sequence[Value | str],
-        shapes: Sequence[Sequence[Dim]],
-        power: float = 1.0,
-        **attributes: Any,
+        self, op: str, inputs: Sequence[Value | str], shapes: Sequence[Sequence[Dim]], **attributes: Any
     ) -> list[Value]:
         """One node with an output for each of the stated shapes."""
         name = self._fresh(op)
         outputs = [f"{name}_output_{index}" for index in range(len(shapes))]
         names = [item if isinstance(item, str) else item.name for item in inputs]
         self._nodes.append(helper.make_node(op, names, outputs, name, **attributes))
-        return [Value(output, tuple(shape), power) for output, shape in zip(outputs, shapes, strict=True)]
+        return [Value(output, tuple(shape)) for output, shape in zip(outputs, shapes, strict=True)]
 
     def _fresh(self, hint: str) -> str:
         count = self._counts.get(hint, 0)
@@ -171,23 +181,23 @@ class Network:
 
     def weight(self, shape: Sequence[int], fan_in: int, gain: float = 1.0) -> Array:
         """Weights for which a sum over ``fan_in`` products keeps the mean square, times ``gain``."""
-        return (self.random.standard_normal(shape) * math.sqrt(gain / fan_in)).astype(np.float32)
+        drawn = self.random.standard_normal(shape, np.float32)
+        return drawn * np.float32(math.sqrt(gain / fan_in))
 
-    def norm_parameters(self, channels: int, power: float) -> Norm:
-        """What training leaves in a BatchNormalization of values with this mean square."""
-        spread = math.sqrt(power)
-        return Norm(
-            scale=self.random.normal(1.0, 0.2, channels).astype(np.float32),
-            shift=self.random.normal(0.0, 0.2, channels).astype(np.float32),
-            mean=(self.random.normal(0.0, 0.2, channels) * spread).astype(np.float32),
-            variance=(self.random.uniform(0.6, 1.6, channels) * power).astype(np.float32),
-        )
+    def norm_parameters(self, channels: int) -> Norm:
+        """The next BatchNormalization's parameters; without statistics yet, the mean is 0 and the variance 1."""
+        name = f"bn_{self._norms}"
+        self._norms += 1
+        scale = self.random.normal(1.0, 0.2, channels).astype(np.float32)
+        shift = self.random.normal(0.0, 0.2, channels).astype(np.float32)
+        if self.statistics is None:
+            return Norm(name, scale, shift, np.zeros(channels, np.float32), np.ones(channels, np.float32))
+        return Norm(name, scale, shift, *self.statistics[name])
 
     def conv_norm_parameters(self, x: Value, out: int, kernel: int, *, stride: int = 1, groups: int = 1) -> ConvNorm:
-        """A convolution's weights and the statistics of what it computes."""
         per_group = x.channels // groups
         weight = self.weight((out, per_group, kernel, kernel), per_group * kernel * kernel)
-        return ConvNorm(weight, self.norm_parameters(out, x.power), stride, groups)
+        return ConvNorm(weight, self.norm_parameters(out), stride, groups)
 
     # layers
 
@@ -195,61 +205,47 @@ class Network:
         self,
         x: Value,
         out: int,
-        kernel: int | tuple[int, int],
+        kernel: int,
         *,
         stride: int = 1,
         groups: int = 1,
         pad: int | None = None,
-        dilation: int = 1,
         bias: bool = False,
         weight: Array | str | None = None,
         bias_values: Array | None = None,
     ) -> Value:
         """A two-dimensional convolution, padded to keep the size unless ``pad`` says otherwise."""
-        high, wide = (kernel, kernel) if isinstance(kernel, int) else kernel
         per_group = x.channels // groups
         if weight is None:
-            weight = self.weight((out, per_group, high, wide), per_group * high * wide)
-        if not isinstance(weight, str):
-            weight = self.parameter(weight, "conv.weight")
-        inputs: list[Value | str] = [x, weight]
+            weight = self.weight((out, per_group, kernel, kernel), per_group * kernel * kernel)
+        inputs: list[Value | str] = [x, weight if isinstance(weight, str) else self.parameter(weight, "conv.weight")]
         if bias and bias_values is None:
             bias_values = self.random.normal(0.0, 0.1, out).astype(np.float32)
         if bias_values is not None:
             inputs.append(self.parameter(bias_values, "conv.bias"))
-        pads = [(size - 1) * dilation // 2 if pad is None else pad for size in (high, wide)]
-        shape = (
-            x.shape[0],
-            out,
-            *(
-                (x.dim(axis) + 2 * pads[axis - 2] - (size - 1) * dilation - 1) // stride + 1
-                for axis, size in ((2, high), (3, wide))
-            ),
-        )
+        pad = kernel // 2 if pad is None else pad
+        sizes = [(x.dim(axis) + 2 * pad - kernel) // stride + 1 for axis in (2, 3)]
         return self.node(
             "Conv",
             inputs,
-            shape,
-            x.power,
-            dilations=[dilation] * 2,
+            (x.shape[0], out, *sizes),
+            dilations=[1, 1],
             group=groups,
-            kernel_shape=[high, wide],
-            pads=pads * 2,
+            kernel_shape=[kernel] * 2,
+            pads=[pad] * 4,
             strides=[stride] * 2,
         )
 
     def batch_norm(self, x: Value, norm: Norm | None = None) -> Value:
-        norm = norm or self.norm_parameters(x.channels, x.power)
-        parameters = [
-            self.parameter(norm.scale, "bn.weight"),
-            self.parameter(norm.shift, "bn.bias"),
-            self.parameter(norm.mean, "bn.running_mean"),
-            self.parameter(norm.variance, "bn.running_var"),
-        ]
-        return self.node("BatchNormalization", [x, *parameters], x.shape, 1.1, epsilon=EPSILON, momentum=0.9)
+        norm = norm or self.norm_parameters(x.channels)
+        parts = {"weight": norm.scale, "bias": norm.shift, "mean": norm.mean, "var": norm.variance}
+        names = [f"{norm.name}.{part}" for part in parts]
+        for name, array in zip(names, parts.values(), strict=True):
+            self._initializers[name] = numpy_helper.from_array(array, name)
+        return self.node("BatchNormalization", [x, *names], x.shape, epsilon=EPSILON, momentum=0.9)
 
     def conv_norm(self, x: Value, parameters: ConvNorm) -> Value:
-        out, _, kernel, _ = parameters.weight.shape
+        out, kernel = parameters.weight.shape[0], parameters.weight.shape[-1]
         made = self.conv(x, out, kernel, stride=parameters.stride, groups=parameters.groups, weight=parameters.weight)
         return self.batch_norm(made, parameters.norm)
 
@@ -259,84 +255,76 @@ class Network:
         return self.activation(made, act) if act else made
 
     def activation(self, x: Value, name: str) -> Value:
-        """Relu, Sigmoid, Relu6, HardSwish, Gelu ... as an exporter of this opset would write it."""
+        """Relu, Relu6, LeakyRelu, HardSwish, Gelu or Sigmoid, as an exporter of this opset would write it."""
         if name == "Relu6":
             return self.clip(x, 0.0, 6.0)
         if name == "HardSwish" and self.opset < 14:
-            gate = self.node("HardSigmoid", [x], x.shape, 0.3, alpha=1 / 6, beta=0.5)
-            return self.node("Mul", [x, gate], x.shape, x.power * 0.4)
+            return self.node("Mul", [x, self.hard_sigmoid(x)], x.shape)
         if name == "Gelu":
             return self.gelu(x)
         if name == "LeakyRelu":
-            return self.node("LeakyRelu", [x], x.shape, x.power * 0.51, alpha=0.1)
-        return self.node(name, [x], x.shape, x.power * 0.5)
+            return self.node("LeakyRelu", [x], x.shape, alpha=0.1)
+        return self.node(name, [x], x.shape)
+
+    def hard_sigmoid(self, x: Value) -> Value:
+        return self.node("HardSigmoid", [x], x.shape, alpha=1 / 6, beta=0.5)
 
     def clip(self, x: Value, low: float, high: float) -> Value:
         if self.opset < 11:
-            return self.node("Clip", [x], x.shape, x.power * 0.5, min=low, max=high)
-        bounds = [self.parameter(np.array(bound, np.float32), "clip") for bound in (low, high)]
-        return self.node("Clip", [x, *bounds], x.shape, x.power * 0.5)
+            return self.node("Clip", [x], x.shape, min=low, max=high)
+        return self.node("Clip", [x, self.scalar(low), self.scalar(high)], x.shape)
 
     def gelu(self, x: Value) -> Value:
         """The five nodes in which PyTorch exports GELU before opset 20."""
         if self.opset >= 20:
-            return self.node("Gelu", [x], x.shape, x.power * 0.45)
+            return self.node("Gelu", [x], x.shape)
         scaled = self.node("Div", [x, self.scalar(math.sqrt(2.0))], x.shape)
         plus = self.node("Add", [self.node("Erf", [scaled], x.shape), self.scalar(1.0)], x.shape)
-        return self.node("Mul", [self.node("Mul", [x, plus], x.shape), self.scalar(0.5)], x.shape, x.power * 0.45)
+        return self.node("Mul", [self.node("Mul", [x, plus], x.shape), self.scalar(0.5)], x.shape)
 
     def scalar(self, number: float) -> str:
         return self.parameter(np.array(number, np.float32), "scalar")
 
     def add(self, *values: Value) -> Value:
-        """The sum of values that do not depend on each other, by a chain of Add."""
+        """The sum, by a chain of Add."""
         total = values[0]
         for value in values[1:]:
-            total = self.node("Add", [total, value], total.shape, total.power + value.power)
+            total = self.node("Add", [total, value], total.shape)
         return total
 
     def concat(self, values: Sequence[Value], axis: int = 1) -> Value:
         shape = list(values[0].shape)
         shape[axis] = sum(value.dim(axis) for value in values)
-        return self.node("Concat", list(values), shape, sum(v.power for v in values) / len(values), axis=axis)
+        return self.node("Concat", list(values), shape, axis=axis)
 
     def pool(self, op: str, x: Value, kernel: int, stride: int, pads: Sequence[int] = (0, 0, 0, 0)) -> Value:
-        sizes = [(x.dim(a) + pads[a - 2] + pads[a] - kernel) // stride + 1 for a in (2, 3)]
-        return self.node(
-            op,
-            [x],
-            (*x.shape[:2], *sizes),
-            x.power,
-            kernel_shape=[kernel] * 2,
-            pads=list(pads),
-            strides=[stride] * 2,
-        )
+        sizes = [(x.dim(axis) + pads[axis - 2] + pads[axis] - kernel) // stride + 1 for axis in (2, 3)]
+        window = {"kernel_shape": [kernel] * 2, "pads": list(pads), "strides": [stride] * 2}
+        return self.node(op, [x], (*x.shape[:2], *sizes), **window)
 
     def global_pool(self, x: Value) -> Value:
-        return self.node("GlobalAveragePool", [x], (*x.shape[:2], 1, 1), x.power * 0.6)
+        return self.node("GlobalAveragePool", [x], (*x.shape[:2], 1, 1))
 
     def reshape(self, x: Value, to: Iterable[int], shape: Sequence[Dim]) -> Value:
-        target = self.parameter(np.array(list(to), np.int64), "shape")
-        return self.node("Reshape", [x, target], shape, x.power)
+        return self.node("Reshape", [x, self.parameter(np.array(list(to), np.int64), "shape")], shape)
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
-        return self.node("Transpose", [x], [x.shape[axis] for axis in perm], x.power, perm=list(perm))
+        return self.node("Transpose", [x], [x.shape[axis] for axis in perm], perm=list(perm))
 
     def linear(self, x: Value, out: int, *, gain: float = 1.0) -> Value:
         """A fully connected layer on the last axis: Gemm where x is a matrix, else MatMul and Add."""
         wide = x.dim(-1)
         bias = self.random.normal(0.0, 0.1, out).astype(np.float32)
-        power = x.power * gain + 0.01
         if len(x.shape) == 2:
             weight = self.parameter(self.weight((out, wide), wide, gain), "fc.weight")
-            return self.node("Gemm", [x, weight, self.parameter(bias, "fc.bias")], (x.shape[0], out), power, transB=1)
+            return self.node("Gemm", [x, weight, self.parameter(bias, "fc.bias")], (x.shape[0], out), transB=1)
         weight = self.parameter(self.weight((wide, out), wide, gain), "fc.weight")
-        product = self.node("MatMul", [x, weight], (*x.shape[:-1], out), power)
-        return self.node("Add", [self.parameter(bias, "fc.bias"), product], product.shape, power)
+        product = self.node("MatMul", [x, weight], (*x.shape[:-1], out))
+        return self.node("Add", [self.parameter(bias, "fc.bias"), product], product.shape)
 
     def classifier(self, x: Value, classes: int) -> Value:
         """Global pooling, Flatten, and a fully connected layer whose scores are far enough apart to rank."""
-        flat = self.node("Flatten", [self.global_pool(x)], x.shape[:2], x.power * 0.6, axis=1)
+        flat = self.node("Flatten", [self.global_pool(x)], x.shape[:2], axis=1)
         return self.linear(flat, classes, gain=4.0)
 
     def layer_norm(self, x: Value) -> Value:
@@ -344,14 +332,11 @@ class Network:
         scale = self.parameter(self.random.normal(1.0, 0.1, wide).astype(np.float32), "ln.weight")
         shift = self.parameter(self.random.normal(0.0, 0.1, wide).astype(np.float32), "ln.bias")
         if self.opset >= 17:
-            return self.node("LayerNormalization", [x, scale, shift], x.shape, 1.0, axis=-1, epsilon=EPSILON)
+            return self.node("LayerNormalization", [x, scale, shift], x.shape, axis=-1, epsilon=EPSILON)
         narrow = (*x.shape[:-1], 1)
-        centred = self.node("Sub", [x, self.mean(x, narrow)], x.shape)
+        centred = self.node("Sub", [x, self.node("ReduceMean", [x], narrow, axes=[-1])], x.shape)
         square = self.node("Pow", [centred, self.scalar(2.0)], x.shape)
-        variance = self.node("Add", [self.mean(square, narrow), self.scalar(EPSILON)], narrow)
+        variance = self.node("ReduceMean", [square], narrow, axes=[-1])
+        variance = self.node("Add", [variance, self.scalar(EPSILON)], narrow)
         unit = self.node("Div", [centred, self.node("Sqrt", [variance], narrow)], x.shape)
-        return self.node("Add", [self.node("Mul", [unit, scale], x.shape), shift], x.shape, 1.0)
-
-    def mean(self, x: Value, shape: Sequence[Dim]) -> Value:
-        """The mean over the last axis, which is kept."""
-        return self.node("ReduceMean", [x], shape, axes=[-1])
+        return self.node("Add", [self.node("Mul", [unit, scale], x.shape), shift], x.shape)

@@ -6,13 +6,12 @@ the two are both a workload and an answer to compare with.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
 
-from benchmarks.network import EPSILON, FULL, Array, ConvNorm, Network, Norm, Size, Value
+from benchmarks.network import FULL, Array, ConvNorm, Network, Norm, Size, Value
 
 
 def merged(branches: Sequence[ConvNorm], identity: Norm | None) -> tuple[Array, Array]:
@@ -20,28 +19,23 @@ def merged(branches: Sequence[ConvNorm], identity: Norm | None) -> tuple[Array, 
 
     Kernels are odd and centred; the identity branch is a BatchNormalization alone. RepVGG (arXiv 2101.03697), 3.3.
     """
-    largest = max(branches, key=lambda branch: branch.weight.shape[2])
-    total = np.zeros(largest.weight.shape, np.float64)
-    bias = np.zeros(total.shape[0], np.float64)
-    centre = total.shape[2] // 2
+    largest = max((branch.weight for branch in branches), key=lambda weight: weight.shape[-1])
+    out, per_group, _, kernel = largest.shape
+    total = np.zeros((out, per_group, kernel, kernel))
+    bias = np.zeros(out)
+    centre = kernel // 2
     for branch in branches:
-        reach = branch.weight.shape[2] // 2
+        reach = branch.weight.shape[-1] // 2
         inside = slice(centre - reach, centre + reach + 1)
-        scale, shift = affine(branch.norm)
+        scale, shift = branch.norm.affine()
         total[:, :, inside, inside] += branch.weight * scale[:, None, None, None]
         bias += shift
     if identity is not None:
-        scale, shift = affine(identity)
-        rows = np.arange(total.shape[0])
-        total[rows, rows % total.shape[1], centre, centre] += scale
+        scale, shift = identity.affine()
+        rows = np.arange(out)
+        total[rows, rows % per_group, centre, centre] += scale
         bias += shift
     return total.astype(np.float32), bias.astype(np.float32)
-
-
-def affine(norm: Norm) -> tuple[Array, Array]:
-    """A BatchNormalization as a scale and a shift per channel, in float64."""
-    scale = norm.scale.astype(np.float64) / np.sqrt(norm.variance.astype(np.float64) + EPSILON)
-    return scale, norm.shift - norm.mean * scale
 
 
 def branched(
@@ -63,7 +57,6 @@ def branched(
     else:
         parts = [network.batch_norm(x, identity)] if identity is not None else []
         total = network.add(*parts, *(network.conv_norm(x, branch) for branch in branches))
-    total = replace(total, power=1.1 * (len(branches) + (identity is not None)))
     return network.activation(total, act) if act else total
 
 
@@ -80,7 +73,7 @@ def mobileone_block(
     act: str = "Relu",
 ) -> Value:
     """MobileOne (arXiv 2206.04040), figure 3: k convolutions, a 1x1 beside 3x3 ones, a skip where shapes allow."""
-    identity = network.norm_parameters(out, x.power) if out == x.channels and stride == 1 else None
+    identity = network.norm_parameters(out) if out == x.channels and stride == 1 else None
     kernels = [1] * (kernel > 1) + [kernel] * branches
     parts = [network.conv_norm_parameters(x, out, size, stride=stride, groups=groups) for size in kernels]
     return branched(network, x, parts, identity, form, act=act)
@@ -90,29 +83,55 @@ def mobileone_s0(
     *, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int | str = 1, form: str = "train"
 ) -> onnx.ModelProto:
     """MobileOne-S0: stages of depthwise 3x3 and pointwise 1x1 blocks, four convolution branches each."""
-    network = Network(f"mobileone-s0-{form}", opset=opset, seed=seed)
-    x = network.input("input", (batch, 3, size.image, size.image))
-    x = mobileone_block(network, x, size.channels(48), 3, form, stride=2, branches=1)
-    for out, repeats in ((48, 2), (128, 8), (256, 10), (1024, 1)):
-        for index in range(size.repeats(repeats)):
-            stride = 2 if index == 0 else 1
-            x = mobileone_block(network, x, x.channels, 3, form, stride=stride, groups=x.channels)
-            x = mobileone_block(network, x, size.channels(out), 1, form)
-    network.output(network.classifier(x, size.classes), "scores")
-    return network.model()
+
+    def body(network: Network, x: Value, form: str) -> Value:
+        x = mobileone_block(network, x, size.channels(48), 3, form, stride=2, branches=1)
+        for out, repeats in ((48, 2), (128, 8), (256, 10), (1024, 1)):
+            for index in range(size.repeats(repeats)):
+                stride = 2 if index == 0 else 1
+                x = mobileone_block(network, x, x.channels, 3, form, stride=stride, groups=x.channels)
+                x = mobileone_block(network, x, size.channels(out), 1, form)
+        return x
+
+    return _in_form(form, "mobileone-s0", body, opset, seed, size, batch)
 
 
 def repvgg_a0(
     *, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int | str = 1, form: str = "train"
 ) -> onnx.ModelProto:
     """RepVGG-A0 (arXiv 2101.03697): dense 3x3, 1x1 and identity branches."""
-    network = Network(f"repvgg-a0-{form}", opset=opset, seed=seed)
-    x = network.input("input", (batch, 3, size.image, size.image))
-    for out, repeats in ((48, 1), (48, 2), (96, 4), (192, 14), (1280, 1)):
-        for index in range(size.repeats(repeats)):
-            x = mobileone_block(network, x, size.channels(out), 3, form, stride=2 if index == 0 else 1, branches=1)
-    network.output(network.classifier(x, size.classes), "scores")
-    return network.model()
+
+    def body(network: Network, x: Value, form: str) -> Value:
+        for out, repeats in ((48, 1), (48, 2), (96, 4), (192, 14), (1280, 1)):
+            for index in range(size.repeats(repeats)):
+                stride = 2 if index == 0 else 1
+                x = mobileone_block(network, x, size.channels(out), 3, form, stride=stride, branches=1)
+        return x
+
+    return _in_form(form, "repvgg-a0", body, opset, seed, size, batch)
+
+
+def _in_form(
+    form: str,
+    name: str,
+    body: Callable[[Network, Value, str], Value],
+    opset: int,
+    seed: int,
+    size: Size,
+    batch: int | str,
+) -> onnx.ModelProto:
+    """A classifier with this body; the plain form takes the statistics that the training form measures."""
+
+    def built(network: Network, form: str) -> onnx.ModelProto:
+        x = network.input("input", (batch, 3, size.image, size.image))
+        network.output(network.classifier(body(network, x, form), size.classes), "scores")
+        return network.model()
+
+    network = Network(f"{name}-train", opset=opset, seed=seed)
+    model = built(network, "train")
+    if form == "train":
+        return model
+    return built(Network(f"{name}-plain", opset=opset, seed=seed, statistics=network.statistics), "plain")
 
 
 def fastvit_like(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int | str = 1) -> onnx.ModelProto:
@@ -143,13 +162,13 @@ def repmixer(network: Network, x: Value) -> Value:
     """x + layer_scale * (mixer(x) - norm(x)): all linear, one depthwise convolution in the end."""
     mixed = mobileone_block(network, x, x.channels, 3, "train", groups=x.channels, branches=1, act="")
     normed = network.batch_norm(x)
-    change = network.node("Sub", [mixed, normed], x.shape, mixed.power + normed.power)
+    change = network.node("Sub", [mixed, normed], x.shape)
     return network.add(x, layer_scale(network, change))
 
 
 def layer_scale(network: Network, x: Value) -> Value:
     values = network.random.uniform(0.1, 0.5, (x.channels, 1, 1)).astype(np.float32)
-    return network.node("Mul", [network.parameter(values, "layer_scale"), x], x.shape, x.power * 0.1)
+    return network.node("Mul", [network.parameter(values, "layer_scale"), x], x.shape)
 
 
 def conv_ffn(network: Network, x: Value) -> Value:
@@ -181,4 +200,4 @@ def repghost_like(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: i
 def repghost_module(network: Network, x: Value, out: int, *, act: str) -> Value:
     primary = network.conv_bn(x, out, 1, act=act)
     parts = [network.conv_norm_parameters(primary, out, 3, groups=out)]
-    return branched(network, primary, parts, network.norm_parameters(out, primary.power), "train", act=act)
+    return branched(network, primary, parts, network.norm_parameters(out), "train", act=act)

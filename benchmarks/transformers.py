@@ -31,7 +31,7 @@ def bert(
         x = network.layer_norm(network.add(network.linear(hidden, wide), x))
     zero = network.parameter(np.array(0, np.int64), "first")
     first = network.node("Gather", [x, zero], (batch, wide), axis=1)
-    pooled = network.node("Tanh", [network.linear(first, wide)], (batch, wide), 0.4)
+    pooled = network.node("Tanh", [network.linear(first, wide)], (batch, wide))
     network.output(network.linear(pooled, min(size.classes, 8), gain=4.0), "logits")
     return network.model()
 
@@ -69,7 +69,7 @@ def _attention(network: Network, projected: list[Value], heads: int, bias: Value
     if bias is not None:
         scores = network.node("Add", [scores, bias], scores_shape)
     weights = network.node("Softmax", [scores], scores_shape, axis=-1 if network.opset >= 11 else 3)
-    mixed = network.node("MatMul", [weights, value], (batch, heads, words, wide), value.power * 0.2)
+    mixed = network.node("MatMul", [weights, value], (batch, heads, words, wide))
     mixed = network.transpose(mixed, (0, 2, 1, 3))
     return network.reshape(mixed, (0, 0, heads * each), (batch, words, heads * each))
 
@@ -84,10 +84,10 @@ def vit_tiny(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int = 
     x = network.reshape(patches, (batch, wide, count), (batch, wide, count))
     x = network.transpose(x, (0, 2, 1))
     token = network.random.normal(0.0, 0.5, (batch, 1, wide)).astype(np.float32)
-    start = Value(network.parameter(token, "class_token"), (batch, 1, wide), 0.25)
+    start = Value(network.parameter(token, "class_token"), (batch, 1, wide))
     x = network.concat([start, x], axis=1)
     position = network.random.normal(0.0, 0.5, (1, count + 1, wide)).astype(np.float32)
-    x = network.node("Add", [x, network.parameter(position, "position")], x.shape, x.power + 0.25)
+    x = network.node("Add", [x, network.parameter(position, "position")], x.shape)
     for _ in range(size.repeats(12)):
         joined = network.linear(network.layer_norm(x), 3 * wide)
         five = (batch, count + 1, 3, heads, wide // heads)
@@ -95,7 +95,7 @@ def vit_tiny(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int = 
         projected = []
         for index in range(3):
             at = network.parameter(np.array(index, np.int64), "index")
-            projected.append(network.node("Gather", [turned, at], turned.shape[1:], turned.power, axis=0))
+            projected.append(network.node("Gather", [turned, at], turned.shape[1:], axis=0))
         x = network.add(x, network.linear(_attention(network, projected, heads, None), wide))
         hidden = network.gelu(network.linear(network.layer_norm(x), 4 * wide))
         x = network.add(x, network.linear(hidden, wide))
