@@ -58,7 +58,7 @@ def parse(document: Any, file: str) -> NamedProblem:
     children, costs = [], []
     for name in names:
         kids = nodes[name].get("children", [])
-        unknown = [kid for kid in kids if kid not in owner] if isinstance(kids, list) else [kids]
+        unknown = [k for k in kids if not isinstance(k, str) or k not in owner] if isinstance(kids, list) else [kids]
         if unknown:
             raise ModelError(f"{file}: node {name!r} has child {unknown[0]!r}, expected the name of a node")
         children.append(tuple(number[owner[kid]] for kid in kids))
@@ -67,9 +67,13 @@ def parse(document: Any, file: str) -> NamedProblem:
             raise ModelError(f"{file}: node {name!r} has cost {cost!r}, expected a number that is not negative")
         costs.append(float(cost))
     roots = document.get("root_eclasses", [])
-    for root in roots if isinstance(roots, list) else [roots]:
-        if root not in number:
-            raise ModelError(f"{file}: root {root!r}, expected a list of names of classes in 'root_eclasses'")
+    wrong = (
+        [root for root in roots if not isinstance(root, str) or root not in number]
+        if isinstance(roots, list)
+        else [roots]
+    )
+    if wrong:
+        raise ModelError(f"{file}: root {wrong[0]!r}, expected a list of names of classes in 'root_eclasses'")
     if not roots:
         raise ModelError(f"{file}: no roots, expected names of classes in 'root_eclasses'")
     problem = Problem(

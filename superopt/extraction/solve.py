@@ -115,7 +115,7 @@ def _solve_component(part: Part, effort: Effort) -> tuple[_Incumbent, float]:
     chosen, _ = heuristic(part)
     incumbent.offer(part, chosen)
     while True:
-        if effort.spent:
+        if effort.late:
             return incumbent, _floor(part)
         tighten(part, incumbent.cost)
         pieces = components(part)
@@ -154,6 +154,8 @@ def _relaxed(part: Part, program: Formulation, incumbent: _Incumbent, effort: Ef
     """A lower bound from the relaxation with cuts; items that it shows to be too dear are dropped (whether any
     were)."""
     low = _floor(part)
+    if effort.spent:
+        return low, False
     rest = incumbent.cost - part.cost
     relaxed = None
     for _ in range(_CUT_ROUNDS):

@@ -38,10 +38,14 @@ class Effort:
         return math.inf if self.deadline is None else self.deadline - time.monotonic()
 
     @property
-    def spent(self) -> bool:
+    def late(self) -> bool:
         if self.seconds_left() <= 0:
             self.timed_out = True
-        return self.timed_out or self.units <= 0
+        return self.timed_out
+
+    @property
+    def spent(self) -> bool:
+        return self.late or self.units <= 0
 
 
 @dataclass(frozen=True)
