@@ -1,0 +1,118 @@
+"""Term graphs as small ONNX models, run in onnxruntime as the numeric classes are judged: nothing optimized, one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from superopt.forms import onnx_form
+from superopt.operators import dtype_number
+from superopt.terms import ABSENT, CONST, INPUT, PROJECT, TensorType, TermGraph
+
+Array = NDArray[np.generic]
+
+RUNTIME_OPSET = 24
+"""The newest opset that the runtimes of superopt's range implement."""
+
+
+def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.ModelProto:
+    """One model that computes several graphs, each for itself, from shared inputs; their outputs are named ``left_0`` and
+    so on by the names of the graphs (dots in names become underscores). With ``typed`` inputs have their shapes."""
+    nodes: list[onnx.NodeProto] = []
+    inputs: dict[str, TensorType] = {}
+    initializers: dict[str, onnx.TensorProto] = {}
+    outputs: list[onnx.ValueInfoProto] = []
+    for side, graph in graphs.items():
+        names = _names(side, graph, inputs, initializers)
+        for index, node in enumerate(graph.nodes):
+            if node.op in (INPUT, CONST, PROJECT):
+                continue
+            form = onnx_form(node.op, node.attrs, tuple(arg != ABSENT for arg in node.args), RUNTIME_OPSET)
+            entries = []
+            for place, item in enumerate(form.inputs):
+                if isinstance(item, int):
+                    entries.append(names[node.args[item]][0])
+                elif item is None:
+                    entries.append("")
+                else:
+                    name = f"{side}_{index}_{place}"
+                    initializers[name] = numpy_helper.from_array(np.asarray(item), name)
+                    entries.append(name)
+            nodes.append(helper.make_node(form.op_type, entries, names[index], **dict(form.attributes)))
+        for place, root in enumerate(graph.roots):
+            kind = graph.types[root]
+            output = f"{side}_{place}"
+            nodes.append(helper.make_node("Identity", [names[root][0]], [output]))
+            element = dtype_number(kind.dtype) if isinstance(kind, TensorType) else 0
+            shape = kind.shape if typed and isinstance(kind, TensorType) else None
+            outputs.append(helper.make_tensor_value_info(output, element, shape))
+    declared = [
+        helper.make_tensor_value_info(name, dtype_number(kind.dtype), kind.shape if typed else None)
+        for name, kind in inputs.items()
+    ]
+    graph_proto = helper.make_graph(nodes, "instance", declared, outputs, list(initializers.values()))
+    return helper.make_model(graph_proto, opset_imports=[helper.make_opsetid("", RUNTIME_OPSET)], ir_version=10)
+
+
+def written(name: str) -> str:
+    """A variable's name as the model has it: elements of a star have a dot, which ONNX text does not take."""
+    return name.replace(".", "_")
+
+
+def _names(
+    side: str, graph: TermGraph, inputs: dict[str, TensorType], initializers: dict[str, onnx.TensorProto]
+) -> list[list[str]]:
+    """The names of every node's outputs."""
+    names: list[list[str]] = []
+    for index, node in enumerate(graph.nodes):
+        kind = graph.types[index]
+        if node.op == INPUT:
+            name = written(str(node.attrs["name"]))
+            if isinstance(kind, TensorType):
+                inputs[name] = kind
+            names.append([name])
+        elif node.op == CONST:
+            name = f"constant_{node.attrs['key']}"
+            initializers[name] = numpy_helper.from_array(graph.constants[str(node.attrs["key"])].array(), name)
+            names.append([name])
+        elif node.op == PROJECT:
+            names.append([names[node.args[0]][int(str(node.attrs["index"]))]])
+        else:
+            count = len(kind) if isinstance(kind, tuple) else 1
+            names.append([f"{side}_v{index}" + (f"_{place}" if count > 1 else "") for place in range(count)])
+    return names
+
+
+def run(graphs: Mapping[str, TermGraph], inputs: Mapping[str, Array]) -> Mapping[str, Sequence[Array]] | None:
+    """The roots' values by graph name, or None where the runtime has no implementation for these element types."""
+    model = model_of(graphs)
+    session = _session(model.SerializeToString())
+    if session is None:
+        return None
+    wanted = {item.name for item in session.get_inputs()}
+    feeds = {written(name): array for name, array in inputs.items() if written(name) in wanted}
+    try:
+        values = session.run(None, feeds)
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+        return None
+    named = {item.name: value for item, value in zip(session.get_outputs(), values, strict=True)}
+    return {side: [named[f"{side}_{place}"] for place in range(len(graph.roots))] for side, graph in graphs.items()}
+
+
+@lru_cache(maxsize=128)
+def _session(data: bytes) -> onnxruntime.InferenceSession | None:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+        return None
