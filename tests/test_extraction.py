@@ -1,4 +1,5 @@
-"""Extraction against an independent brute force, against proven optima of published e-graphs, and on e-graphs of terms."""
+"""Extraction against an independent brute force, against proven optima of published e-graphs, and on e-graphs of
+terms."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ DATA = Path(__file__).parent / "data"
 
 
 def brute_force(problem: Problem) -> float:
-    """The least cost over every assignment of a node, or of nothing, to each class; infinite where there is no solution."""
+    """The least cost over every assignment of a node, or of nothing, to each class; infinite where there is no
+    solution."""
     options: list[list[int | None]] = [[None] for _ in range(problem.classes)]
     for node, owner in enumerate(problem.node_class):
         options[owner].append(node)
@@ -48,7 +50,8 @@ def brute_force(problem: Problem) -> float:
 
 
 def random_problem(rng: random.Random) -> Problem:
-    """A small cyclic problem with several roots, with zero, equal and infinite costs, self loops, and repeated children."""
+    """A small cyclic problem with several roots, with zero, equal and infinite costs, self loops, and repeated
+    children."""
     classes = rng.randint(2, 7)
     costs_from: list[float] = rng.choice([[0.0, 1.0], [0.0, 1.0, 2.0, 3.5], [1.0], [0.0, 1e-7, 0.25, 7.0]])
     node_class, children, costs = [], [], []
@@ -95,7 +98,8 @@ def test_agrees_with_brute_force_on_small_cyclic_problems(block: int) -> None:
 
 
 def ladder(rng: random.Random, rungs: int) -> Problem:
-    """Denser problems, in which sharing pays: every class can be computed from shared, dear ones or from cheap, own ones."""
+    """Denser problems, in which sharing pays: every class can be computed from shared, dear ones or from cheap, own
+    ones."""
     node_class, children, costs = [], [], []
     for owner in range(rungs):
         for _ in range(2):
@@ -293,8 +297,8 @@ def test_candidates_differ() -> None:
 
 def test_the_same_choice_under_every_hash_seed() -> None:
     program = (
-        "import sys; sys.path.insert(0, 'tests'); import random, test_extraction as t; from superopt.extraction import solve\n"
-        "for seed in range(40): print(solve(t.ladder(random.Random(seed), 9)).choice.node)\n"
+        "import sys; sys.path.insert(0, 'tests'); import random, test_extraction as t\n"
+        "for seed in range(40): print(t.solve(t.ladder(random.Random(seed), 9)).choice.node)\n"
         "print(t.extract(t.two_branches(), t.cost.load('nodes')).graph.text())"
     )
     seen = {
