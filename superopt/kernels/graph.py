@@ -8,10 +8,10 @@ from typing import TypeAlias
 from superopt.errors import EvaluationError
 from superopt.kernels.algebra import Algebra, Array
 from superopt.kernels.apply import apply
-from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, OpaqueOperator, TermGraph
+from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, TermGraph
 
-OpaqueEvaluator: TypeAlias = Callable[[OpaqueOperator, Sequence["Array | None"], Algebra], "tuple[Array | None, ...]"]
-"""Computes the outputs of an operator that has no kernel."""
+OpaqueEvaluator: TypeAlias = Callable[[TermGraph, int, Sequence["Array | None"], Algebra], "tuple[Array | None, ...]"]
+"""Computes the outputs of a term of a graph that is opaque, given the values of its arguments."""
 
 
 def evaluate_graph(
@@ -45,10 +45,10 @@ def evaluate_graph(
         elif node.op == PROJECT:
             values[index] = (values[node.args[0]][int(str(node.attrs["index"]))],)
         elif node.op == OPAQUE:
-            operator = graph.opaque[str(node.attrs["key"])]
             if opaque is None:
+                operator = graph.opaque[str(node.attrs["key"])]
                 raise EvaluationError(f"{operator.op_type} is opaque ({operator.reason})")
-            values[index] = opaque(operator, args, algebra)
+            values[index] = opaque(graph, index, args, algebra)
         else:
             values[index] = apply(node.op, node.attrs, args, algebra)
         if keep is not None and len(values[index]) == 1 and values[index][0] is not None:

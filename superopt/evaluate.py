@@ -1,0 +1,158 @@
+"""Runs models in onnxruntime: with all its optimizations off (the judge), or on (as a user would)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper
+
+from superopt.errors import EvaluationError
+from superopt.model import Model, serialized
+
+Value: TypeAlias = Any
+"""What a model takes or gives: an array, a list of values (a sequence), a dict (a map), or None (an empty optional)."""
+
+Feed: TypeAlias = Mapping[str, Value]
+
+_NATIVE = frozenset("?bBhHiIlLqQefdOUS")
+"""Kinds of numpy dtypes that onnxruntime takes and gives as they are; ml_dtypes' go by their bytes."""
+
+
+class Runner:
+    """A model loaded into onnxruntime, ready to run."""
+
+    def __init__(self, model: Model | onnx.ModelProto, *, optimized: bool = False, threads: int = 1) -> None:
+        """Raises EvaluationError where onnxruntime does not load the model.
+
+        Without optimization nothing is fused, folded or prepacked, and sums are taken in one order by one thread.
+        ``threads`` counts for an optimized model; 0 is onnxruntime's own choice.
+        """
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        level = ort.GraphOptimizationLevel
+        if optimized:
+            options.graph_optimization_level = level.ORT_ENABLE_ALL
+            options.intra_op_num_threads = threads
+        else:
+            options.graph_optimization_level = level.ORT_DISABLE_ALL
+            options.add_session_config_entry("session.disable_prepacking", "1")
+            options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        # Two sessions that spin wait on two cores slow each other down.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0" if threads == 1 else "1")
+        if isinstance(model, Model) and model.folder is not None:
+            folder = "session.model_external_initializers_file_folder_path"
+            options.add_session_config_entry(folder, str(model.folder.resolve()))
+        try:
+            data = serialized(model) if isinstance(model, Model) else model.SerializeToString()
+            self.session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's exceptions have no common base of their own
+            raise EvaluationError(f"onnxruntime does not load it: {one_line(error)}") from error
+        self.outputs = tuple(item.name for item in self.session.get_outputs())
+        self.output_types = {item.name: str(item.type) for item in self.session.get_outputs()}
+        self.inputs = {item.name: str(item.type) for item in self.session.get_inputs()}
+        self._plain_outputs = not any(_is_small_float(kind) for kind in self.output_types.values())
+
+    def run(self, feed: Feed) -> dict[str, Value]:
+        """The outputs by name. Raises EvaluationError where onnxruntime fails."""
+        try:
+            if self._plain_outputs and all(_is_native(value) for value in feed.values()):
+                results = self.session.run(None, dict(feed))
+            else:
+                values = {name: _ort_value(value, self.inputs.get(name, "")) for name, value in feed.items()}
+                results = [_from_ort(value) for value in self.session.run_with_ort_values(None, values)]
+        except Exception as error:  # as above
+            raise EvaluationError(f"onnxruntime does not run it: {one_line(error)}") from error
+        return {name: _plain(result) for name, result in zip(self.outputs, results, strict=True)}
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of what an error says, cut to a readable length."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = lines[0].removeprefix("[ONNXRuntimeError] : ")
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _plain(value: Value) -> Value:
+    """Scalars as arrays of rank 0, so that every tensor is an array."""
+    return np.asarray(value) if isinstance(value, (np.generic, float, int, str, bytes)) else value
+
+
+def _is_small_float(kind: str) -> bool:
+    return "bfloat16" in kind or "float8" in kind or "float4" in kind
+
+
+def _is_native(value: Value) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.char in _NATIVE
+    return not isinstance(value, list) or all(_is_native(item) for item in value)
+
+
+def _ort_value(value: Value, kind: str) -> ort.OrtValue:
+    if not isinstance(value, np.ndarray):
+        raise EvaluationError(f"an input of type {kind} beside one that numpy has no type for")
+    if value.dtype.char in _NATIVE:
+        return ort.OrtValue.ortvalue_from_numpy(value)
+    number = helper.np_dtype_to_tensor_dtype(value.dtype)
+    bytes_as = np.uint16 if value.dtype.itemsize == 2 else np.uint8
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(value).view(bytes_as), number)
+
+
+def _from_ort(value: ort.OrtValue) -> Value:
+    kind = str(value.data_type())
+    if not _is_small_float(kind):
+        return value.numpy()
+    dtype = helper.tensor_dtype_to_np_dtype(value.element_type())
+    shape = tuple(value.shape())
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    return np.frombuffer(data, dtype=dtype).reshape(shape).copy()
+
+
+def arrays_of(value: Value) -> list[np.ndarray[Any, Any]]:
+    """The tensors in a value, in order: one, or the items of a sequence; a map's values by key."""
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return [np.asarray(value[key]) for key in sorted(value, key=str)]
+    if isinstance(value, (list, tuple)):
+        return [array for item in value for array in arrays_of(item)]
+    return [np.asarray(value)]
+
+
+def same_bits(left: Value, right: Value) -> bool:
+    """Whether two values are the same bit by bit, any NaN equal to any NaN."""
+    mine, other = arrays_of(left), arrays_of(right)
+    return len(mine) == len(other) and all(_same_array(a, b) for a, b in zip(mine, other, strict=True))
+
+
+def _same_array(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.kind in "OUSbiu":
+        return bool(np.array_equal(a, b))
+    unsigned = np.dtype(f"u{a.dtype.itemsize}") if a.dtype.kind != "c" else None
+    if unsigned is None:
+        return _same_array(a.real, b.real) and _same_array(a.imag, b.imag)
+    equal = np.ascontiguousarray(a).view(unsigned) == np.ascontiguousarray(b).view(unsigned)
+    return bool(np.all(equal | (np.isnan(a) & np.isnan(b))))
+
+
+def run_model(
+    model: Model | onnx.ModelProto, feeds: Iterable[Feed], *, optimized: bool = False
+) -> list[dict[str, Value]]:
+    """The outputs for every feed."""
+    runner = Runner(model, optimized=optimized)
+    return [runner.run(feed) for feed in feeds]
+
+
+def required_inputs(proto: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
+    """The inputs that a caller must give: those without an initializer."""
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    stored.update(sparse.values.name for sparse in proto.graph.sparse_initializer)
+    return [value for value in proto.graph.input if value.name not in stored]

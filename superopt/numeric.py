@@ -1,0 +1,286 @@
+"""The numeric backend: constant terms become constants, computed in float64, rounded once, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from superopt.crosscheck import NOT_CHECKED, check_equal, second_values
+from superopt.errors import EvaluationError, NumericError
+from superopt.evaluate import Runner
+from superopt.kernels import FLOAT64, Array, apply, dtype_of
+from superopt.rounding import rounding_bound
+from superopt.tensors import constant_of_array
+from superopt.term_model import term_model, value_name
+from superopt.terms import (
+    ABSENT,
+    CONST,
+    OPAQUE,
+    PROJECT,
+    Attrs,
+    Constant,
+    Node,
+    TensorType,
+    TermGraph,
+    ValueType,
+)
+from superopt.truth import OpaqueRunner, round_to
+
+_BATCH_BYTES = 1 << 28
+"""How many bytes of float64 one batch of constants may need at a time, about."""
+
+
+def constant_terms(graph: TermGraph) -> list[bool]:
+    """Which terms have the same value whatever the inputs are: constants, and deterministic operators of such."""
+    constant: list[bool] = []
+    for node in graph.nodes:
+        match node.op:
+            case "Input":
+                known = False
+            case "Const":
+                known = True
+            case "Opaque":
+                operator = graph.opaque[str(node.attrs["key"])]
+                known = operator.deterministic and all(arg == ABSENT or constant[arg] for arg in node.args)
+            case _:
+                known = all(arg == ABSENT or constant[arg] for arg in node.args)
+        constant.append(known)
+    return constant
+
+
+def materialize(
+    graph: TermGraph, runtime: frozenset[int] = frozenset(), context: onnx.ModelProto | None = None
+) -> TermGraph:
+    """The graph with its constant terms as constants, but for those in ``runtime``, which stay operators.
+
+    Each is evaluated in float64 and rounded once to its type, and every array is checked with a second evaluator.
+    ``context`` is the model that opaque operators come from.
+    Raises NumericError where the two disagree, EvaluationError where a term cannot be computed.
+    """
+    constant = constant_terms(graph)
+    kept = [
+        index in runtime or (node.op == PROJECT and node.args[0] in runtime) for index, node in enumerate(graph.nodes)
+    ]
+    folds = [constant[i] and not kept[i] and node.op != CONST for i, node in enumerate(graph.nodes)]
+    wanted: dict[int, None] = {}
+    stack = list(dict.fromkeys(graph.roots))
+    seen = set(stack)
+    while stack:
+        index = stack.pop()
+        if folds[index] and not isinstance(graph.types[index], tuple):
+            wanted[index] = None
+            continue
+        for arg in graph.nodes[index].args:
+            if arg != ABSENT and arg not in seen:
+                seen.add(arg)
+                stack.append(arg)
+    made: dict[int, Constant] = {}
+    for batch in _batches(graph, sorted(wanted)):
+        made.update(_computed(graph, batch, context))
+    return replaced(graph, made)
+
+
+def _cone(graph: TermGraph, roots: Sequence[int], stop: Mapping[int, object] | None = None) -> list[int]:
+    """The terms that these depend on, themselves included, in topological order; not beyond those in ``stop``."""
+    seen = set(roots)
+    stack = list(roots)
+    while stack:
+        index = stack.pop()
+        if stop is not None and index in stop:
+            continue
+        for arg in graph.nodes[index].args:
+            if arg != ABSENT and arg not in seen:
+                seen.add(arg)
+                stack.append(arg)
+    return sorted(seen)
+
+
+def _batches(graph: TermGraph, wanted: Sequence[int]) -> list[list[int]]:
+    """Terms in groups whose values, with all that they are made of, fit into memory together."""
+    batches: list[list[int]] = []
+    held: set[int] = set()
+    size = _BATCH_BYTES
+    for index in wanted:
+        cone = [term for term in _cone(graph, [index]) if term not in held]
+        need = sum(_elements(graph.types[term]) for term in cone) * 8
+        if size + need > _BATCH_BYTES:
+            batches.append([])
+            held, size = set(), 0
+            need = sum(_elements(graph.types[term]) for term in _cone(graph, [index])) * 8
+        batches[-1].append(index)
+        held.update(_cone(graph, [index]))
+        size += need
+    return batches
+
+
+def _elements(kind: ValueType) -> int:
+    return (kind.size or 0) if isinstance(kind, TensorType) else 0
+
+
+def _computed(graph: TermGraph, wanted: Sequence[int], context: onnx.ModelProto | None) -> dict[int, Constant]:
+    cone = _cone(graph, wanted)
+    values: dict[int, tuple[Array | None, ...]] = {}
+    bounds: dict[int, float] = {}
+    leaves: dict[int, Array] = {}
+    opaque = OpaqueRunner(context)
+    loose: set[int] = set()
+    for index in cone:
+        node = graph.nodes[index]
+        args = [None if arg == ABSENT or node.op == PROJECT else values[arg][0] for arg in node.args]
+        loose_arg = any(arg in loose for arg in node.args)
+        if node.op == CONST:
+            values[index] = (FLOAT64.enter(graph.constants[str(node.attrs["key"])].array()),)
+            bounds[index] = 0.0
+        elif node.op == PROJECT:
+            values[index] = (values[node.args[0]][int(str(node.attrs["index"]))],)
+            bounds[index] = bounds[node.args[0]]
+        elif node.op == OPAQUE:
+            values[index] = opaque(graph, index, args, FLOAT64)
+            bounds[index] = 0.0
+        else:
+            results = apply(node.op, node.attrs, args, FLOAT64)
+            values[index] = results
+            given = [0.0 if arg == ABSENT else bounds[arg] for arg in node.args]
+            bounds[index] = rounding_bound(node.op, node.attrs, args, given, results)
+        if loose_arg or node.op in NOT_CHECKED:
+            loose.add(index)
+        # What no second evaluator can compute (an opaque operator's result) is a leaf for both.
+        value = values[index][0] if len(values[index]) == 1 else None
+        if node.op == CONST or (node.op == PROJECT and graph.nodes[node.args[0]].op == OPAQUE):
+            if value is None:
+                value = values[index][0]
+            if value is not None:
+                leaves[index] = value
+    order = [index for index in _cone(graph, wanted, leaves) if index not in leaves]
+    used = {index: leaves[index] for index in _cone(graph, wanted, leaves) if index in leaves}
+    second = second_values(graph, order, used, wanted)
+    made: dict[int, Constant] = {}
+    for index, other in zip(wanted, second, strict=True):
+        value = values[index][0]
+        what = f"constant %{index} ({graph.nodes[index].op})"
+        if value is None:
+            raise EvaluationError(f"{what} has no value")
+        bound = bounds[index]
+        if index in loose:
+            bound = max(bound, 2.0**-20 * float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)))
+        check_equal(what, value, other, bound)
+        made[index] = _rounded(what, value, graph.types[index])
+    return made
+
+
+def _rounded(what: str, value: Array, kind: ValueType) -> Constant:
+    if not isinstance(kind, TensorType):
+        raise NumericError(f"{what}: its type is not known")
+    shape = kind.shape
+    if shape is not None and (
+        len(shape) != value.ndim
+        or any(isinstance(dim, int) and dim != size for dim, size in zip(shape, value.shape, strict=True))
+    ):
+        raise NumericError(f"{what}: shape {list(value.shape)}, expected {kind}")
+    if "float" in kind.dtype and value.dtype == np.float64:
+        return constant_of_array(round_to(value, kind.dtype), kind.dtype)
+    if kind.dtype != "string" and value.dtype != dtype_of(kind.dtype):
+        raise NumericError(f"{what}: {value.dtype}, expected {kind}")
+    return constant_of_array(np.asarray(value), kind.dtype)
+
+
+def replaced(graph: TermGraph, made: Mapping[int, Constant]) -> TermGraph:
+    """The graph with some terms as constants, without what nothing needs any more; equal terms are one."""
+    needed = _cone(graph, graph.roots, made)
+    nodes: list[Node] = []
+    types: list[ValueType] = []
+    place: dict[int, int] = {}
+    index_of: dict[Node, int] = {}
+    constants: dict[str, Constant] = {}
+    opaque = {}
+    for index in needed:
+        node, kind = graph.nodes[index], graph.types[index]
+        if index in made:
+            constant = made[index]
+            node, kind = Node(CONST, (), Attrs.of(key=constant.key)), constant.type
+            constants[constant.key] = constant
+        else:
+            node = Node(node.op, tuple(arg if arg == ABSENT else place[arg] for arg in node.args), node.attrs)
+            if node.op == CONST:
+                key = str(node.attrs["key"])
+                constants.setdefault(key, graph.constants[key])
+            elif node.op == OPAQUE:
+                key = str(node.attrs["key"])
+                opaque[key] = graph.opaque[key]
+        found = index_of.get(node)
+        if found is None:
+            found = index_of[node] = len(nodes)
+            nodes.append(node)
+            types.append(kind)
+        place[index] = found
+    return TermGraph(tuple(nodes), tuple(types), tuple(place[root] for root in graph.roots), constants, opaque)
+
+
+def settle(graph: TermGraph, threshold: int | None = 4096, context: onnx.ModelProto | None = None) -> TermGraph:
+    """The graph with what was constant in the original as constants: the bits that onnxruntime gives, unoptimized.
+
+    A term is settled where its bytes are no more than those it is made of plus ``threshold`` (None: however large).
+    What onnxruntime does not run stays an operator. ``context`` is the model that opaque operators come from.
+    """
+    return replaced(graph, settled(graph, threshold, context))
+
+
+def settled(
+    graph: TermGraph, threshold: int | None = 4096, context: onnx.ModelProto | None = None
+) -> dict[int, Constant]:
+    """The terms that ``settle`` makes constants, and their values."""
+    constant = constant_terms(graph)
+    bytes_of = [0] * len(graph.nodes)
+    chosen: list[int] = []
+    for index, node in enumerate(graph.nodes):
+        if not constant[index]:
+            continue
+        source = sum(bytes_of[arg] for arg in dict.fromkeys(node.args) if arg != ABSENT)
+        kind = graph.types[index]
+        bytes_of[index] = source
+        if node.op == CONST:
+            bytes_of[index] = graph.constants[str(node.attrs["key"])].nbytes
+        elif isinstance(kind, TensorType) and kind.is_static and kind.dtype != "string":
+            size = Constant("", kind, lambda: np.zeros(0)).nbytes
+            if threshold is None or size <= source + threshold:
+                chosen.append(index)
+                bytes_of[index] = size
+    if not chosen:
+        return {}
+    try:
+        return _run_by_onnxruntime(graph, chosen, {}, context)
+    except EvaluationError:
+        pass
+    made: dict[int, Constant] = {}
+    for index in chosen:
+        try:
+            made.update(_run_by_onnxruntime(graph, [index], made, context))
+        except EvaluationError:
+            continue  # it stays an operator, as the docstring says
+    return made
+
+
+def _run_by_onnxruntime(
+    graph: TermGraph, wanted: Sequence[int], known: Mapping[int, Constant], context: onnx.ModelProto | None
+) -> dict[int, Constant]:
+    leaves = {
+        index: known[index] if index in known else graph.constants[str(graph.nodes[index].attrs["key"])]
+        for index in _cone(graph, wanted, known)
+        if index in known or graph.nodes[index].op == CONST
+    }
+    order = [index for index in _cone(graph, wanted, leaves) if index not in leaves]
+    types = {index: constant.type for index, constant in leaves.items()}
+    model = term_model(graph, order, types, wanted, context=context)
+    feed = {value_name(index): constant.array() for index, constant in leaves.items()}
+    results = Runner(model).run(feed)
+    made: dict[int, Constant] = {}
+    for index, item in zip(wanted, model.graph.output, strict=True):
+        value, kind = results[item.name], graph.types[index]
+        if not isinstance(value, np.ndarray) or not isinstance(kind, TensorType):
+            raise EvaluationError(f"%{index} is not a tensor")
+        if value.dtype != dtype_of(kind.dtype) or value.shape != kind.shape:
+            raise EvaluationError(f"%{index} is {value.dtype}{list(value.shape)}, expected {kind}")
+        made[index] = constant_of_array(value, kind.dtype)
+    return made
