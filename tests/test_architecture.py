@@ -1,0 +1,89 @@
+"""The shape of the package, read from its sources: imports go one way, one module knows egglog, none is too long."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "superopt"
+
+ROAD = """
+    errors shipped terms operators forms shapes values conditions rules rule_text instantiate kernels model lower emit
+    sample evaluate numeric egraph saturate measure cost extract verify laws report options pipeline cli __main__
+    __init__
+""".split()
+"""The modules that the design names, in its order: none may reach a later one, through whatever modules in between."""
+
+LONGEST = 420
+"""Lines after which a module is asked what second thing it does."""
+
+
+def module_name(path: Path) -> str:
+    """``superopt/kernels/windows.py`` -> ``kernels.windows``; a package's own file has the package's name."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, anywhere in it, by full dotted name; ``from a import b`` gives ``a.b`` too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}:{node.lineno}: a relative import, expected the full name"
+            found.add(node.module or "")
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def inner_imports(path: Path) -> set[str]:
+    """The modules of superopt that a file imports."""
+    names = {name.removeprefix("superopt.") for name in imported(path) if name.startswith("superopt.")}
+    return {name for name in names if name in MODULES and MODULES[name] != path}
+
+
+def test_imports_go_one_way() -> None:
+    graph = nx.DiGraph()
+    for name, path in MODULES.items():
+        graph.add_edges_from((name, other) for other in inner_imports(path))
+    cycles = [" -> ".join(cycle) for cycle in nx.simple_cycles(graph)]
+    assert not cycles, f"modules that import each other: {cycles}"
+
+    rank = {name: index for index, name in enumerate(ROAD)}
+    upward = []
+    for name in ROAD:
+        if name in graph:
+            for other in sorted(nx.descendants(graph, name)):
+                whole = other.split(".")[0]
+                if rank.get(whole, -1) > rank[name]:
+                    upward.append(" -> ".join(nx.shortest_path(graph, name, other)))
+    assert not upward, f"modules that reach what stands after them: {upward}"
+
+
+def test_the_modules_of_the_design_are_there() -> None:
+    assert [name for name in ROAD if not {name, "extraction"} & {*MODULES}] == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_only_one_module_knows_the_engine(name: str) -> None:
+    knows = any(other.split(".")[0] == "egglog" for other in imported(MODULES[name]))
+    assert knows == (name == "egraph")
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_module_is_too_long(name: str) -> None:
+    assert len(MODULES[name].read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("folder", ["rules", "cost_models"])
+def test_data_folders_hold_no_code(folder: str) -> None:
+    files = [path.name for path in (PACKAGE.parent / folder).rglob("*") if path.is_file()]
+    assert files
+    assert not [name for name in files if name.endswith(".py")]
