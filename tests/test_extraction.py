@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from superopt import cost
+from superopt.cost import CostModel, load
 from superopt.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
 from superopt.extraction import Problem, candidates, extract, greedy, interchange, solve
@@ -40,11 +40,11 @@ def brute_force(problem: Problem) -> float:
         growing = True
         while growing:
             growing = False
-            for owner, node in enumerate(assignment):
-                if node is not None and owner not in done and all(kid in done for kid in problem.children[node]):
+            for owner, taken in enumerate(assignment):
+                if taken is not None and owner not in done and all(kid in done for kid in problem.children[taken]):
                     done.add(owner)
                     growing = True
-        if all(owner in done for owner, node in enumerate(assignment) if node is not None):
+        if all(owner in done for owner, taken in enumerate(assignment) if taken is not None):
             best = total
     return best
 
@@ -237,7 +237,7 @@ def check_graph(graph: TermGraph) -> None:
 
 
 def test_merged_branches_are_chosen_and_say_which_rule_made_them() -> None:
-    extraction = extract(two_branches(), cost.load("roofline"))
+    extraction = extract(two_branches(), load("roofline"))
     check_graph(extraction.graph)
     assert [node.op for node in extraction.graph.nodes] == ["Input", "Const", "Const", "Add", "Const", "Conv"]
     assert extraction.rules_used == {"merge": 2}
@@ -250,7 +250,7 @@ def test_merged_branches_are_chosen_and_say_which_rule_made_them() -> None:
 def test_nothing_to_gain_leaves_the_original() -> None:
     egraph = two_branches()
     # Under a cost of nothing all choices cost the same: the original's nodes win.
-    free = cost.CostModel("free", "nothing")
+    free = CostModel("free", "nothing")
     extraction = extract(egraph, free)
     assert extraction.rules_used == {}
     assert [node.op for node in extraction.graph.nodes].count("Conv") == 2
@@ -269,7 +269,7 @@ def repeated_vector() -> EGraph:
 
 
 def test_a_constant_is_stored_where_bytes_are_cheap_and_stays_a_node_where_they_are_dear() -> None:
-    model = cost.load("roofline")
+    model = load("roofline")
     stored = extract(repeated_vector(), model, byte_price=0.0)
     assert stored.runtime == frozenset()
     assert stored.constant_bytes == 4 * 1024 * 1024
@@ -284,14 +284,14 @@ def test_a_constant_is_evaluated_by_its_smallest_derivation() -> None:
     long = ENode("Identity", (8,), Attrs(), "detour")
     classes[7] = EClass((long, *classes[7].nodes), WEIGHT, True)
     classes.append(EClass((ENode("Add", (1, 2), Attrs.of(detour=1), "detour"),), WEIGHT, True))
-    extraction = extract(EGraph(tuple(classes), (6,), (), two_branches().constants), cost.load("roofline"))
+    extraction = extract(EGraph(tuple(classes), (6,), (), two_branches().constants), load("roofline"))
     assert extraction.rules_used == {"merge": 2}
 
 
 def test_candidates_differ() -> None:
     egraph = two_branches()
-    free = cost.CostModel("free", "nothing")
-    found = candidates(egraph, [cost.load("roofline"), cost.load("flops"), free])
+    free = CostModel("free", "nothing")
+    found = candidates(egraph, [load("roofline"), load("flops"), free])
     assert [extraction.rules_used for extraction in found] == [{"merge": 2}, {}]
 
 
@@ -299,7 +299,7 @@ def test_the_same_choice_under_every_hash_seed() -> None:
     program = (
         "import sys; sys.path.insert(0, 'tests'); import random, test_extraction as t\n"
         "for seed in range(40): print(t.solve(t.ladder(random.Random(seed), 9)).choice.node)\n"
-        "print(t.extract(t.two_branches(), t.cost.load('nodes')).graph.text())"
+        "print(t.extract(t.two_branches(), t.load('nodes')).graph.text())"
     )
     seen = {
         subprocess.run(
