@@ -22,8 +22,8 @@ def emit(
     """The model with its main graph replaced by ``graph``, whose roots are the values of ``lowered.root_names``.
 
     Nodes and values of the original keep their NodeProto and their names; if all of them are there, the model itself is
-    the answer. ``same`` tells which further terms have the value of which term of the original, so that they can have its
-    name. ``reuse_nodes=False`` writes every node anew from its normal form, to test that the form means the same.
+    the answer. ``same`` tells which further terms have the value of which term of the original, so that they can have
+    its name. ``reuse_nodes=False`` writes every node anew from its normal form, to test that the form means the same.
     Raises InferenceError where the model's opset has no node for a term.
     """
     if len(graph.roots) != len(lowered.root_names):

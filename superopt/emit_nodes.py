@@ -13,6 +13,7 @@ from superopt.lower import Lowered
 from superopt.naming import FreshNames, Names, all_names, projections
 from superopt.operators import operator
 from superopt.scopes import inner_names, rename_captured
+from superopt.site import attribute_kind
 from superopt.tensors import constant_of_array
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, AttrValue, Constant, Node, TermGraph
 
@@ -55,7 +56,7 @@ class NodeWriter:
         self._ranks: dict[int, int] = {}
         self._nodes: list[tuple[int, onnx.NodeProto]] = []
         self._constants: dict[str, Constant] = {}
-        self._held = {key: name for name, key in reversed(lowered.constant_keys.items())}
+        self._held = {key: name for name, key in reversed(list(lowered.constant_keys.items()))}
         for term, name in self._names.items():
             if graph.nodes[term].op == CONST:
                 self._held[str(graph.nodes[term].attrs["key"])] = name
@@ -81,8 +82,7 @@ class NodeWriter:
     def finished(self) -> Written:
         """All that was written, with the nodes that give outputs a second name."""
         for name, term in self._aliases:
-            identity = helper.make_node("Identity", [self._name(term, name)], [name], self._fresh.make(f"Identity_{name}"))
-            self._nodes.append((self._ranks[term], identity))
+            self._nodes.append((self._ranks[term], self._identity(self._name(term, name), name)))
         for term in self._graph.roots:
             self._name(term, "output")
         return Written(self._nodes, self._constants, {name: term for term, name in self._names.items()})
@@ -170,20 +170,16 @@ class NodeWriter:
                 if new in local:
                     # The subgraph has a value of its own of this name: only a name that nothing has is safe in it.
                     alias = self._fresh.make(old)
-                    identity = helper.make_node("Identity", [new], [alias], self._fresh.make("Identity"))
-                    self._nodes.append((self._ranks[term], identity))
+                    self._nodes.append((self._ranks[term], self._identity(new, alias)))
                     changed[old] = alias
             rename_captured(written, changed)
         return written
 
     def _anew(self, term: int, node: Node) -> onnx.NodeProto:
-        """A node from the normal form; it takes over the name of the original's node for this value, if that is alike."""
+        """A node from the normal form; it has the name of the original's node for this value, if that is alike."""
         graph = self._graph
         types = [None if arg == ABSENT else graph.types[arg] for arg in node.args]
-        constants = [
-            graph.constants[str(graph.nodes[arg].attrs["key"])] if arg != ABSENT and graph.nodes[arg].op == CONST else None
-            for arg in node.args
-        ]
+        constants = [self._constant_at(arg) for arg in node.args]
         present = tuple(arg != ABSENT for arg in node.args)
         form = onnx_form(node.op, node.attrs, present, self._lowered.model.opset, types, constants)
         source = self._source(term)
@@ -191,8 +187,9 @@ class NodeWriter:
         written = onnx.NodeProto(op_type=form.op_type)
         if original is not None and original.op_type == form.op_type and original.domain in ("", "ai.onnx"):
             written.name = original.name
-            written.domain = original.domain
-            written.doc_string = original.doc_string
+            for name in ("domain", "doc_string"):
+                if original.HasField(name):
+                    setattr(written, name, getattr(original, name))
             written.metadata_props.extend(original.metadata_props)
         else:
             written.name = self._fresh.make(form.op_type)
@@ -213,6 +210,13 @@ class NodeWriter:
             if attribute != schema.attributes[name].default_value:
                 written.attribute.append(attribute)
         return written
+
+    def _constant_at(self, term: int) -> Constant | None:
+        node = self._graph.nodes[term] if term != ABSENT else None
+        return self._graph.constants[str(node.attrs["key"])] if node is not None and node.op == CONST else None
+
+    def _identity(self, source: str, target: str) -> onnx.NodeProto:
+        return helper.make_node("Identity", [source], [target], self._fresh.make(f"Identity_{target}"))
 
     def _split_outputs(self, term: int, node: Node, base: str) -> list[str]:
         sizes = node.attrs.get("split")
@@ -239,9 +243,8 @@ def _renamed(
 
 def _attribute(name: str, value: AttrValue, schema: defs.OpSchema) -> onnx.AttributeProto:
     """An attribute of the kind that the schema wants."""
-    kind = int(schema.attributes[name].type)
-    if kind in (onnx.AttributeProto.FLOATS, onnx.AttributeProto.FLOAT):
-        plain = [float(item) for item in value] if isinstance(value, tuple) else float(value)
-    else:
-        plain = list(value) if isinstance(value, tuple) else value
-    return helper.make_attribute(name, plain, attr_type=kind)
+    kind = attribute_kind(schema.attributes[name])
+    floats = kind in (onnx.AttributeProto.FLOATS, onnx.AttributeProto.FLOAT)
+    if isinstance(value, tuple):
+        return helper.make_attribute(name, [float(item) if floats else item for item in value], attr_type=kind)
+    return helper.make_attribute(name, float(value) if floats else value, attr_type=kind)

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import onnx
 
@@ -81,7 +81,7 @@ def with_data_inside(proto: onnx.ModelProto, folder: Path | None, limit: int) ->
 def carried_over(
     proto: onnx.ModelProto, folder: Path | None, made: frozenset[str], target: Path, limit: int = LARGEST_MESSAGE
 ) -> onnx.ModelProto:
-    """The message as it is to be written at ``target``, its data files in place; the same object where it stays as it is.
+    """The message as it is to be written at ``target``, its data files in place; the same object if unchanged.
 
     Initializers named in ``made`` go to a data file if the model has one already, or would be over ``limit`` bytes.
     """
@@ -92,9 +92,8 @@ def carried_over(
         for index, tensor in enumerate(proto.graph.initializer)
         if tensor.name in made and len(tensor.raw_data) >= _WORTH_MOVING
     ]
-    if not external or here:
-        if not moves or not (external or proto.ByteSize() > limit):
-            return proto
+    if (not external or here) and not (moves and (external or proto.ByteSize() > limit)):
+        return proto
     result = onnx.ModelProto()
     result.CopyFrom(proto)
     if external and not here:
@@ -115,7 +114,7 @@ def replacing(target: Path) -> Iterator[Path]:
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
-        os.replace(temporary, target)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -123,7 +122,9 @@ def replacing(target: Path) -> Iterator[Path]:
 def _locations(stored: Sequence[onnx.TensorProto]) -> dict[str, list[onnx.TensorProto]]:
     found: dict[str, list[onnx.TensorProto]] = {}
     for tensor in stored:
-        found.setdefault(next(entry.value for entry in tensor.external_data if entry.key == "location"), []).append(tensor)
+        found.setdefault(next(entry.value for entry in tensor.external_data if entry.key == "location"), []).append(
+            tensor
+        )
     return found
 
 
@@ -171,8 +172,9 @@ def _write(source: Path, copy: Path, places: dict[tuple[int, int], int]) -> None
 
 def _place(copy: Path, folder: Path, location: str) -> str:
     """Puts a data file under its name, or under the next free one where another file has that; tells the name."""
-    stem, suffix = os.path.splitext(location)
-    for name in itertools.chain([location], (f"{stem}-{count}{suffix}" for count in itertools.count(1))):
+    wanted = PurePosixPath(location)
+    others = (str(wanted.with_name(f"{wanted.stem}-{count}{wanted.suffix}")) for count in itertools.count(1))
+    for name in itertools.chain([location], others):
         place = folder / name
         if place.exists():
             if place.is_file() and filecmp.cmp(copy, place, shallow=False):
@@ -180,7 +182,7 @@ def _place(copy: Path, folder: Path, location: str) -> str:
             continue
         place.parent.mkdir(parents=True, exist_ok=True)
         with replacing(place) as temporary:
-            os.replace(copy, temporary)
+            copy.replace(temporary)
         return name
     raise AssertionError("unreachable: count() has no end")
 

@@ -66,8 +66,8 @@ def onnx_form(
     """The node that means this operator at an opset.
 
     ``present`` tells which arguments of the normal form are given, ``types`` what their types are and ``constants`` the
-    values of constant ones, both as far as known: older opsets write some arguments as attributes, and mean the same only
-    for some types. Raises InferenceError where the opset does not have it.
+    values of constant ones, both as far as known: older opsets write some arguments as attributes, and mean the same
+    only for some types. Raises InferenceError where the opset does not have it.
     """
     spec = operator(op)
     if spec is None:
@@ -90,7 +90,7 @@ def onnx_form(
             elif value:
                 draft.attributes[name] = dtype_number(str(value))
         elif name in taken.values():
-            made[name] = np.asarray(value, dtype=np.float32 if isinstance(value, float) else np.int64)
+            made[name] = np.asarray(value, np.float32) if isinstance(value, float) else np.asarray(value, np.int64)
         elif not _is_default(spec, name, value) and (op, name) not in _HARMLESS:
             raise InferenceError(f"{op} has no {name} at opset {opset}")
     argument = 0
@@ -225,7 +225,5 @@ _SPECIAL: Mapping[str, Callable[[_Draft], None]] = {
 _IDENTITY_WITHOUT_AXES = frozenset({"Squeeze", "Unsqueeze", "Slice"})
 """Operators that do nothing without axes; written as they are, an empty list would mean all axes."""
 
-_HARMLESS = frozenset(
-    {("QuantizeLinear", "axis"), ("DequantizeLinear", "axis")}
-)
+_HARMLESS = frozenset({("QuantizeLinear", "axis"), ("DequantizeLinear", "axis")})
 """Attributes that an older opset does not have and a check of its own takes care of."""

@@ -1,4 +1,4 @@
-"""The types of all values of a model: inferred by ONNX, refined by what the model declares where that can be believed."""
+"""The types of all values of a model: inferred by ONNX, refined by declarations that can be believed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SMALL = 1024
 
 
 def value_types(model: Model, constant_inputs: frozenset[str]) -> dict[str, TensorType | None]:
-    """The type of every value of the main graph by name; None where it is not known or not a tensor.
+    """The type of every value of the main graph by name; None where not known or not a tensor.
 
-    ``constant_inputs`` are graph inputs that stand for their initializers. What the model declares about values that are
-    not its inputs is used where inference knows nothing, and not at all if inference contradicts any of it: shapes that
-    were true of another version of a model are left over in groups.
+    ``constant_inputs`` are graph inputs that stand for their initializers. What the model declares about values that
+    are not its inputs is used where inference knows nothing, and not at all if inference contradicts any of it: shapes
+    that were true of another version of a model are left over in groups.
     """
     skeleton = _skeleton(model.proto, constant_inputs)
     inferred = _infer(skeleton)
@@ -86,17 +86,31 @@ def contradicts(known: TensorType | None, other: TensorType | None, symbols: Ite
     )
 
 
+def refined(known: TensorType | None, other: TensorType | None) -> TensorType | None:
+    """What two true statements about a value say together; None where they cannot both be true."""
+    if known is None or other is None:
+        return known or other
+    if contradicts(known, other, ()):
+        return None
+    if known.shape is None or other.shape is None:
+        return known if other.shape is None else other
+    dims = []
+    for ours, theirs in zip(known.shape, other.shape, strict=True):
+        dims.append(theirs if ours is None or (isinstance(theirs, int) and not isinstance(ours, int)) else ours)
+    return TensorType(known.dtype, tuple(dims))
+
+
 def _adds(known: TensorType, inferred: TensorType | None, symbols: Iterable[str]) -> bool:
     if inferred is None or (inferred.shape is None and known.shape is not None):
         return True
     return any(
-        isinstance(theirs, int) and not isinstance(ours, int) and ours not in symbols
+        isinstance(theirs, int) and (ours is None or (isinstance(ours, str) and ours not in symbols))
         for ours, theirs in zip(inferred.shape or (), known.shape or (), strict=False)
     )
 
 
 def _believed(known: TensorType) -> TensorType:
-    """A declared type without its symbols: exporters let users name the dimensions of outputs, and names prove nothing."""
+    """A declared type without its symbols: users may name the dimensions of outputs, and names prove nothing."""
     if known.shape is None:
         return known
     return TensorType(known.dtype, tuple(dim if isinstance(dim, int) else None for dim in known.shape))
@@ -152,8 +166,8 @@ def _infer(skeleton: onnx.ModelProto) -> dict[str, TensorType | None]:
     try:
         inferred = shape_inference.infer_shapes(skeleton, strict_mode=False, data_prop=True)
     except (OnnxInferenceError, ValueError, RuntimeError):
-        # One node that inference cannot make sense of says nothing about the others, but ONNX stops there: what is known
-        # is what the model says of its inputs and constants.
+        # ONNX stops at one node that it cannot make sense of. That says nothing about the others: lowering infers their
+        # types from those of inputs and constants, node by node.
         inferred = skeleton
     types: dict[str, TensorType | None] = {}
     for value in [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]:

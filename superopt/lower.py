@@ -10,12 +10,13 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from superopt.errors import ModelError
-from superopt.inference import value_types
+from superopt.errors import InferenceError, ModelError
+from superopt.inference import refined, value_types
 from superopt.model import Model, standard_domain
 from superopt.normalize import normal_form
 from superopt.operators import NEWEST_OPSET, operator
 from superopt.scopes import captured_names, is_deterministic, names_of_training, running_order
+from superopt.shapes import infer_node
 from superopt.site import NotNormal, Site, modelled, read_attributes
 from superopt.tensors import constant_of_array, constant_of_sparse, constant_of_tensor
 from superopt.terms import (
@@ -31,6 +32,7 @@ from superopt.terms import (
     TensorType,
     TermGraph,
     ValueType,
+    type_text,
 )
 
 OLDEST_OPSET = 7
@@ -41,13 +43,13 @@ OLDEST_OPSET = 7
 class Lowered:
     """A model's main graph in normal form.
 
-    ``root_names`` name the roots of ``graph``: the graph outputs, then what training refers to. ``value_terms`` tells the
-    term of every named value that is still there, in order of the model. ``node_terms`` tells per original node what it
-    became (a bundle where it has several outputs, a Const for a Constant node, None where nothing needs it any more), and
-    ``sources`` the first original node of a term. ``opaque_sources`` finds the original node of an opaque key.
-    ``constants`` are all constants of the model that were looked at, with those that became attributes, ``constant_keys``
-    their keys by the name of the value. ``constant_inputs`` are the graph inputs that were taken for their initializers.
-    ``in_order`` is false where the model's nodes do not come in an order in which they can run.
+    ``root_names`` name the roots of ``graph``: the graph outputs, then what training refers to. ``value_terms`` tells
+    the term of every named value that is still there, in order of the model. ``node_terms`` tells per original node
+    what it became (a bundle where it has several outputs, a Const for a Constant node, None where nothing needs it any
+    more), and ``sources`` the first original node of a term. ``opaque_sources`` finds the original node of an opaque
+    key. ``constants`` are all constants of the model that were looked at, with those that became attributes, and
+    ``constant_keys`` their keys by the name of the value. ``constant_inputs`` are the graph inputs that were taken for
+    their initializers. ``in_order`` is false where the model's nodes do not come in an order in which they can run.
     """
 
     model: Model
@@ -139,6 +141,8 @@ class _Builder:
     def __init__(self, model: Model, constant_inputs: frozenset[str]) -> None:
         self.model = model
         self.constant_inputs = constant_inputs
+        self.opsets = model.opsets
+        self.opset = model.opset
         graph = model.proto.graph
         self.types_by_name = value_types(model, constant_inputs)
         self.functions = {(standard_domain(item.domain), item.name): item for item in model.proto.functions}
@@ -212,9 +216,9 @@ class _Builder:
             raise NotNormal("a function of the model")
         if standard_domain(node.domain) or spec is None:
             raise NotNormal("an operator that no rule knows")
-        if not OLDEST_OPSET <= self.model.opset <= NEWEST_OPSET:
-            raise NotNormal(f"opset {self.model.opset}, expected {OLDEST_OPSET} to {NEWEST_OPSET}")
-        attrs, version = read_attributes(node, spec, self.model.opset)
+        if not OLDEST_OPSET <= self.opset <= NEWEST_OPSET:
+            raise NotNormal(f"opset {self.opset}, expected {OLDEST_OPSET} to {NEWEST_OPSET}")
+        attrs, version = read_attributes(node, spec, self.opset)
         outputs = [name for name in node.output if name]
         wanted = [name for name in outputs if name in self.used]
         if spec.form.bundle:
@@ -223,20 +227,35 @@ class _Builder:
         elif [*node.output[:1]] != wanted or (node.op_type == "BatchNormalization" and len(outputs) > 1):
             raise NotNormal("outputs that are not modelled")
         args = [self.term(name) if name else ABSENT for name in node.input]
+        for arg in args:
+            if arg != ABSENT and not modelled(self.types[arg]):
+                known = self.types[arg]
+                raise NotNormal("a type is not known" if known is None else f"type {type_text(known)} is not modelled")
         types = [self.types_by_name.get(name) for name in node.output]
-        for known in [*(self.types[arg] for arg in args if arg != ABSENT), *types]:
-            if not modelled(known):
-                raise NotNormal(f"a value of type {known}, which is not modelled" if known else "a type is not known")
         site = Site(
-            node, spec, version, self.model.opset, attrs, args, types[0],
+            node, spec, version, self.opset, attrs, args, types[0],
             self.types.__getitem__, self.value_of, lambda array: self.add_constant(constant_of_array(array), None),
         )  # fmt: skip
         normal = normal_form(site)
+        types = self._checked_types(normal, types)
         if not spec.form.bundle:
             term = self.add(normal, types[0])
             self.value_terms[node.output[0]] = term
             return term
         return self._bundle(normal, node, types)
+
+    def _checked_types(self, normal: Node, types: Sequence[TensorType | None]) -> list[TensorType | None]:
+        """The types of a node's outputs: what inference over the whole model and over the node alone say together."""
+        try:
+            alone = infer_node(normal, self.types)
+        except InferenceError as error:
+            raise NotNormal(f"not as ONNX wants it: {error}") from None
+        parts = alone if isinstance(alone, tuple) else (alone,)
+        together = [refined(*pair) for pair in zip(types, parts, strict=False)]
+        for known in together:
+            if not modelled(known):
+                raise NotNormal("a type is not known" if known is None else f"type {known} is not modelled")
+        return together
 
     def _bundle(self, bundle: Node, node: onnx.NodeProto, types: Sequence[TensorType | None]) -> int:
         term = self.add(bundle, tuple(types))
@@ -258,7 +277,7 @@ class _Builder:
         unique = "" if deterministic else f"#{index}"
         key = hashlib.sha256(f"{mask}{unique}:".encode() + data).hexdigest()[:32]
         self.opaque[key] = OpaqueOperator(
-            domain, node.op_type, self.model.opsets.get(domain, 0), data, len(node.output), deterministic, reason
+            domain, node.op_type, self.opsets.get(domain, 0), data, len(node.output), deterministic, reason
         )
         self.opaque_sources.setdefault(key, index)
         args = [self.term(name) if name else ABSENT for name in node.input]
@@ -272,7 +291,8 @@ class _Builder:
         place = {term: position for position, term in enumerate(kept)}
         nodes = [self.nodes[term] for term in kept]
         moved = tuple(
-            Node(node.op, tuple(arg if arg == ABSENT else place[arg] for arg in node.args), node.attrs) for node in nodes
+            Node(node.op, tuple(arg if arg == ABSENT else place[arg] for arg in node.args), node.attrs)
+            for node in nodes
         )
         keys = {str(node.attrs["key"]) for node in moved if node.op in (CONST, OPAQUE)}
         graph = TermGraph(

@@ -19,10 +19,10 @@ __all__ = ["Model", "load", "message", "replacing", "save", "serialized", "stand
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """An ONNX model as it was read: the message without its external data, and where that lies. Never changed in place.
+    """An ONNX model as it was read: the message without its external data, and where that lies. Never changed.
 
-    ``source`` are the bytes of the file where writing the message again would give others. ``made`` names the initializers
-    that superopt added: they may move to a data file when the model is saved.
+    ``source`` are the bytes of the file where writing the message again would give others. ``made`` names the
+    initializers that superopt added: they may move to a data file when the model is saved.
     """
 
     proto: onnx.ModelProto
@@ -78,7 +78,7 @@ def message(model: Model) -> onnx.ModelProto:
     """The model as one message with all its data inside. Raises ModelError where it is too large for one."""
     proto = with_data_inside(model.proto, model.folder, LARGEST_MESSAGE)
     if proto.ByteSize() > LARGEST_MESSAGE:
-        raise ModelError(f"{model.label}: over 2 GiB, more than one protobuf message holds; expected to be saved to a file")
+        raise ModelError(f"{model.label}: over 2 GiB, more than one message holds; expected to be saved to a file")
     return proto
 
 
@@ -102,7 +102,7 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
 
 def _serialize(proto: onnx.ModelProto, label: str) -> bytes:
     try:
-        data = proto.SerializeToString()
+        data: bytes = proto.SerializeToString()
     except (EncodeError, ValueError) as error:
         raise ModelError(f"{label}: over 2 GiB, more than one protobuf message holds") from error
     return data

@@ -46,7 +46,7 @@ def all_names(proto: onnx.ModelProto) -> set[str]:
 
 @dataclass(frozen=True)
 class Names:
-    """``of_term``: the name of each value that has one so far; ``aliases``: outputs whose value has another name already."""
+    """``of_term``: the name of each value that has one so far; ``aliases``: outputs whose value has another name."""
 
     of_term: Mapping[int, str]
     aliases: tuple[tuple[str, int], ...]

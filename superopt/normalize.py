@@ -10,7 +10,7 @@ from superopt import normalize_moves as moves
 from superopt import normalize_windows as windows
 from superopt.operators import FORMS
 from superopt.site import NotNormal, Site
-from superopt.terms import ABSENT, AttrValue, Attrs, Node
+from superopt.terms import ABSENT, Attrs, AttrValue, Node
 
 
 def normal_form(site: Site) -> Node:

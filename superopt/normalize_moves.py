@@ -1,4 +1,4 @@
-"""The normal form of operators that move data: axes from the front and sorted, sizes as numbers where they are known."""
+"""The normal form of operators that move data: axes from the front and sorted, sizes as numbers where known."""
 
 from __future__ import annotations
 
@@ -91,12 +91,11 @@ def _inferred(shape: list[int], place: int, source: tuple[Dim, ...] | None, targ
     others = math.prod(size for axis, size in enumerate(shape) if axis != place)
     if source is not None and all(isinstance(dim, int) for dim in source) and others:
         total = math.prod(dim for dim in source if isinstance(dim, int))
-        return total // others if total % others == 0 else -1
-    if target is not None and len(target) == len(shape):
-        known = target[place]
-        # A true zero cannot be said here: 0 would copy.
-        return known if isinstance(known, int) and known > 0 else -1
-    return -1
+        known: Dim = total // others if total % others == 0 else -1
+    else:
+        known = target[place] if target is not None and len(target) == len(shape) else -1
+    # A true zero cannot be said here: 0 would copy.
+    return known if isinstance(known, int) and known > 0 else -1
 
 
 def _concat(site: Site) -> None:

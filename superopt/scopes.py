@@ -10,6 +10,10 @@ from onnx import defs
 
 from superopt.errors import ModelError
 
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+
 _RANDOM_CONTRIB = ("Random", "Dropout", "Sampling", "Bernoulli")
 """Parts of the names of onnxruntime's own operators (domain com.microsoft) that may give another result each time."""
 
@@ -112,11 +116,7 @@ def _deterministic_operator(domain: str, node: onnx.NodeProto) -> bool:
         return not any(part in node.op_type for part in _RANDOM_CONTRIB)
     if node.op_type == "Dropout":
         return len(node.input) < 3 or not node.input[2]
-    try:
-        schema = defs.get_schema(node.op_type, domain)
-    except defs.SchemaError:
-        return False
-    return schema.node_determinism != defs.OpSchema.NodeDeterminism.NonDeterministic
+    return defs.has(node.op_type, domain) and node.op_type not in _RANDOM
 
 
 def running_order(needs: Sequence[Sequence[int]], ranks: Sequence[int]) -> list[int]:

@@ -1,16 +1,17 @@
-"""One node of a model on its way to the normal form: its attributes complete, its inputs as terms, what is known of them."""
+"""A node of a model on its way to the normal form: attributes complete, inputs as terms, what is known of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import defs
 
-from superopt.operators import DTYPE_ATTRIBUTES, Operator, dtype_name
+from superopt.operators import DTYPE_ATTRIBUTES, Operator, dtype_name, operator
 from superopt.terms import ABSENT, DTYPE_BITS, AttrValue, Dim, TensorType, ValueType
 
 
@@ -94,33 +95,52 @@ class Site:
         return tuple(int(item) for item in value)
 
 
-def read_attributes(node: onnx.NodeProto, operator: Operator, opset: int) -> tuple[dict[str, AttrValue], int]:
-    """The attributes of a node, complete with the defaults of its opset and then of the newest; and the operator's version.
+def read_attributes(node: onnx.NodeProto, spec: Operator, opset: int) -> tuple[dict[str, AttrValue], int]:
+    """A node's attributes, complete with the defaults of its opset, then of the newest; and the operator's version.
 
     Raises NotNormal where an attribute is not the operator's, or not of its kind.
     """
-    try:
-        schema = defs.get_schema(node.op_type, max_inclusive_version=opset)
-    except defs.SchemaError:
-        raise NotNormal(f"opset {opset} has no {node.op_type}") from None
-    if schema.deprecated:
-        raise NotNormal(f"{node.op_type} is deprecated at opset {opset}")
-    attrs: dict[str, AttrValue] = {}
+    known = _attributes(spec.name, opset)
+    attrs = dict(known.defaults)
     for attribute in node.attribute:
-        known = schema.attributes.get(attribute.name)
-        if known is None or attribute.ref_attr_name or int(known.type) != attribute.type:
+        if attribute.ref_attr_name or known.kinds.get(attribute.name) != attribute.type:
             raise NotNormal(f"attribute {attribute.name} is not one that opset {opset} has")
-        attrs[attribute.name] = attribute_value(attribute)
-    for name, known in schema.attributes.items():
-        if name not in attrs and known.default_value.type:
-            attrs[name] = attribute_value(known.default_value)
-    for name in attrs:
-        if (node.op_type, name) in DTYPE_ATTRIBUTES:
-            number = int(str(attrs[name]))
-            attrs[name] = dtype_name(number) if number else ""
-    for name, default in operator.defaults.items:
-        attrs.setdefault(name, default)
-    return attrs, int(schema.since_version)
+        value = attribute_value(attribute)
+        if (spec.name, attribute.name) in DTYPE_ATTRIBUTES:
+            value = dtype_name(int(attribute.i)) if attribute.i else ""
+        attrs[attribute.name] = value
+    return attrs, known.version
+
+
+@dataclass(frozen=True)
+class _Attributes:
+    """What an operator's schema at an opset says: kinds of attributes, defaults with the newest opset's, version."""
+
+    kinds: Mapping[str, int]
+    defaults: Mapping[str, AttrValue]
+    version: int
+
+
+@cache
+def _attributes(name: str, opset: int) -> _Attributes:
+    try:
+        schema = defs.get_schema(name, max_inclusive_version=opset)
+    except defs.SchemaError:
+        raise NotNormal(f"opset {opset} has no {name}") from None
+    if schema.deprecated:
+        raise NotNormal(f"{name} is deprecated at opset {opset}")
+    spec = operator(name)
+    defaults = dict(spec.defaults.items) if spec is not None else {}
+    for key, known in schema.attributes.items():
+        if known.default_value.type and (name, key) not in DTYPE_ATTRIBUTES:
+            defaults[key] = attribute_value(known.default_value)
+    kinds = {key: attribute_kind(known) for key, known in schema.attributes.items()}
+    return _Attributes(kinds, defaults, int(schema.since_version))
+
+
+def attribute_kind(known: defs.OpSchema.Attribute) -> int:
+    """The number that a NodeProto has for the kind of a schema's attribute."""
+    return int(onnx.AttributeProto.AttributeType.Value(known.type.name))
 
 
 def attribute_value(attribute: onnx.AttributeProto) -> AttrValue:

@@ -1,4 +1,4 @@
-"""Nodes put in the place of a model's own: in an order that runs, with the initializers they need, all else untouched."""
+"""Nodes put in the place of a model's own: in an order that runs, with what they need, all else untouched."""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ def _with_constant_nodes(
 
 def _ordered(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> list[onnx.NodeProto]:
     makers = {name: index for index, (_, node) in enumerate(nodes) for name in node.output if name}
-    needs = [
-        [makers[name] for name in (*node.input, *captured_names(node)) if name in makers] for _, node in nodes
-    ]
+    needs = [[makers[name] for name in (*node.input, *captured_names(node)) if name in makers] for _, node in nodes]
     return [nodes[index][1] for index in running_order(needs, [rank for rank, _ in nodes])]
 
 

@@ -1,4 +1,4 @@
-"""Stored tensors <-> constants: TensorProto, inline or in a data file beside the model, without copying what is not read."""
+"""Stored tensors <-> constants: TensorProto, inline or in a data file, without copying what is not read."""
 
 from __future__ import annotations
 
@@ -76,13 +76,14 @@ def is_external(tensor: onnx.TensorProto) -> bool:
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
     """How many bytes the data of a tensor takes by its header (strings: none)."""
-    return (math.prod(tensor.dims) * DTYPE_BITS.get(_dtype(tensor), 0) + 7) // 8
+    bits: int = math.prod(tensor.dims) * DTYPE_BITS.get(_dtype(tensor), 0)
+    return (bits + 7) // 8
 
 
 def external_range(tensor: onnx.TensorProto, folder: Path | None) -> tuple[Path, int, int]:
-    """File, offset and length in bytes of external data, checked to lie in the model's folder and to be there.
+    """File, offset and length in bytes of external data, checked to be there, in the model's folder.
 
-    Raises ModelError otherwise: a model must not reach outside its folder, neither by its path nor through a symbolic link.
+    Raises ModelError otherwise: a model must not reach outside its folder, neither by path nor through a symbolic link.
     """
     where = f"external data of tensor {tensor.name!r}"
     if folder is None:
@@ -90,7 +91,7 @@ def external_range(tensor: onnx.TensorProto, folder: Path | None) -> tuple[Path,
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     pieces = location.replace("\\", "/").split("/")
-    if not location or "\0" in location or os.path.isabs(location) or ".." in pieces or ":" in pieces[0]:
+    if not location or "\0" in location or Path(location).is_absolute() or ".." in pieces or ":" in pieces[0]:
         raise ModelError(f"{where}: location {location!r}, expected a path below the model's folder")
     path = folder / location
     if not _inside(path, folder):
@@ -123,10 +124,16 @@ def _check_length(tensor: onnx.TensorProto, length: int) -> None:
         )
 
 
+_NAMES = {
+    number: dtype_name(number) for number in onnx.TensorProto.DataType.values() if number != onnx.TensorProto.UNDEFINED
+}
+
+
 def _dtype(tensor: onnx.TensorProto) -> str:
-    if tensor.data_type not in onnx.TensorProto.DataType.values() or not tensor.data_type:
+    name = _NAMES.get(tensor.data_type)
+    if name is None:
         raise ModelError(f"tensor {tensor.name!r}: element type {tensor.data_type}, expected one that ONNX has")
-    return dtype_name(tensor.data_type)
+    return name
 
 
 def _array(tensor: onnx.TensorProto, folder: Path | None) -> NDArray[np.generic]:
@@ -158,7 +165,7 @@ def _mapped_bytes(path: Path, offset: int, length: int) -> NDArray[np.uint8]:
 def _bytes(array: NDArray[np.generic]) -> memoryview | bytes:
     if not array.size or array.dtype == object:
         return b"".join(_encoded(item) + b"\0" for item in array.reshape(-1).tolist())
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _string_constant(tensor: onnx.TensorProto, shape: tuple[int, ...]) -> Constant:
