@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -18,6 +19,10 @@ _PREFIX = "superopt."
 """Begins the names of values, so that they are not those that a subgraph captures."""
 
 
+Leaf: TypeAlias = "TensorType | onnx.TypeProto | None"
+"""The type of an input of such a model; None where it is not known, which onnx.reference does not mind."""
+
+
 def value_name(term: int) -> str:
     """What a term is called in these models."""
     return f"{_PREFIX}{term}"
@@ -26,7 +31,7 @@ def value_name(term: int) -> str:
 def term_model(
     graph: TermGraph,
     order: Sequence[int],
-    leaves: Mapping[int, TensorType | None],
+    leaves: Mapping[int, Leaf],
     outputs: Sequence[int],
     *,
     double: bool = False,
@@ -55,7 +60,9 @@ def term_model(
         count = len(kind) if isinstance(kind, tuple) else 0
         outs = [value_name(term)]
         if isinstance(kind, tuple):
-            outs = [f"{value_name(term)}.{i}" if (term, i) in wanted else "" for i in range(count)]
+            # An output that the model names stays named, used or not: Scan does not run without.
+            named = [(term, i) in wanted or kind[i] is not None for i in range(count)]
+            outs = [f"{value_name(term)}.{i}" if named[i] else "" for i in range(count)]
         if node.op == OPAQUE:
             made = _opaque_nodes(graph, term, names, outs, captured)
         else:
@@ -84,7 +91,7 @@ def _is_onnx_opaque(graph: TermGraph, term: int) -> bool:
     return node.op == OPAQUE and graph.opaque[str(node.attrs["key"])].domain == ""
 
 
-def _argument_name(graph: TermGraph, arg: int, leaves: Mapping[int, TensorType | None]) -> str:
+def _argument_name(graph: TermGraph, arg: int, leaves: Mapping[int, Leaf]) -> str:
     if arg == ABSENT:
         return ""
     node = graph.nodes[arg]
@@ -146,9 +153,11 @@ def _trimmed(outs: list[str]) -> list[str]:
     return outs[: last + 1]
 
 
-def _value_info(name: str, kind: TensorType | None, double: bool) -> onnx.ValueInfoProto:
+def _value_info(name: str, kind: Leaf, double: bool) -> onnx.ValueInfoProto:
     if kind is None:
         return onnx.ValueInfoProto(name=name)
+    if isinstance(kind, onnx.TypeProto):
+        return onnx.ValueInfoProto(name=name, type=kind)
     dtype = "float64" if double and "float" in kind.dtype else kind.dtype
     shape = None if kind.shape is None else [dim if isinstance(dim, int) else None for dim in kind.shape]
     return helper.make_tensor_value_info(name, dtype_number(dtype), shape)

@@ -14,9 +14,12 @@ from onnx.reference import ReferenceEvaluator
 from superopt.errors import EvaluationError
 from superopt.evaluate import Feed, Runner, Value, arrays_of, one_line
 from superopt.kernels import FLOAT64, Algebra, Array, dtype_of, evaluate_graph, is_float
+from superopt.lower import lower
+from superopt.model import Model
 from superopt.operators import dtype_name
-from superopt.term_model import term_model, value_name
-from superopt.terms import ABSENT, PROJECT, TensorType, TermGraph
+from superopt.tensors import constant_of_tensor
+from superopt.term_model import Leaf, term_model, value_name
+from superopt.terms import ABSENT, INPUT, PROJECT, TensorType, TermGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +30,39 @@ class Truth:
     narrow: tuple[str, ...]
 
 
-def float64_truth(graph: TermGraph, feed: Feed, context: onnx.ModelProto | None = None) -> Truth:
+def float64_truth(graph: TermGraph, feed: Feed, model: Model | None = None) -> Truth:
     """The roots of a graph in float64. Raises EvaluationError where something in it cannot be computed.
 
-    ``context`` is the model that the graph was lowered from: opaque operators may need its functions and opsets.
+    ``model`` is what the graph was lowered from: opaque operators may need its functions and opsets, and inputs that
+    are not fed have its initializers for defaults.
     """
-    opaque = OpaqueRunner(context)
+    opaque = OpaqueRunner(model.proto if model else None)
+    feed = {**_defaults(graph, model), **feed} if model else feed
     values = evaluate_graph(graph, feed, FLOAT64, opaque=opaque)
     return Truth(tuple(values), tuple(dict.fromkeys(opaque.narrow)))
+
+
+def _defaults(graph: TermGraph, model: Model) -> dict[str, Array]:
+    wanted = {str(node.attrs["name"]) for node in graph.nodes if node.op == INPUT}
+    return {
+        tensor.name: constant_of_tensor(tensor, model.folder).array()
+        for tensor in model.proto.graph.initializer
+        if tensor.name in wanted
+    }
+
+
+class TermRunner:
+    """Runs a model as onnxruntime would, but in float64: for models that onnxruntime has no operators for."""
+
+    def __init__(self, model: Model) -> None:
+        self.lowered = lower(model)
+        self.outputs = tuple(output.name for output in model.proto.graph.output)
+
+    def run(self, feed: Feed) -> dict[str, Value]:
+        """The outputs by name, floats in float64. Raises EvaluationError where something cannot be computed."""
+        truth = float64_truth(self.lowered.graph, feed, self.lowered.model)
+        values = dict(zip(self.lowered.root_names, truth.values, strict=True))
+        return {name: values[name] for name in self.outputs}
 
 
 class OpaqueRunner:
@@ -79,7 +107,7 @@ class OpaqueRunner:
         kind = graph.types[term]
         results: list[Value] = [None] * (len(kind) if isinstance(kind, tuple) else operator.outputs)
         for index, value in zip(projects, wide or narrow, strict=True):
-            results[index] = FLOAT64.enter(value) if isinstance(value, np.ndarray) else value
+            results[index] = _entered(value)
         return tuple(results)
 
     def _float64(
@@ -112,7 +140,18 @@ class OpaqueRunner:
             raise EvaluationError(f"onnx.reference does not run it: {one_line(error)}") from error
 
 
-def _type_of(value: Value) -> TensorType | None:
+def _entered(value: Value) -> Value:
+    if isinstance(value, list):
+        return [_entered(item) for item in value]
+    return FLOAT64.enter(value) if isinstance(value, np.ndarray) else value
+
+
+def _type_of(value: Value) -> Leaf:
+    if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+        number = onnx.TensorProto.STRING
+        if value[0].dtype.kind not in "OUS":
+            number = helper.np_dtype_to_tensor_dtype(value[0].dtype)
+        return helper.make_sequence_type_proto(helper.make_tensor_type_proto(number, None))
     if not isinstance(value, np.ndarray):
         return None
     if value.dtype.kind in "OUS":
@@ -121,11 +160,11 @@ def _type_of(value: Value) -> TensorType | None:
 
 
 def _in_type(value: Value, kind: Any) -> Value:
-    """A carrier back in the type that the model has it in."""
+    """A carrier back in the type that the model has it in; float32 where that is not known (as in sequences)."""
+    if isinstance(value, list):
+        return [_in_type(item, kind) for item in value]
     if isinstance(value, np.ndarray) and is_float(value.dtype):
-        if not isinstance(kind, TensorType):
-            raise EvaluationError("the type of an opaque operator's input is not known")
-        return round_to(value, kind.dtype)
+        return round_to(value, kind.dtype if isinstance(kind, TensorType) else "float32")
     return value
 
 

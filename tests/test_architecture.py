@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "superopt"
 
 ROAD = """
     errors shipped terms operators forms shapes values conditions rules rule_text instantiate kernels model lower emit
-    sample evaluate numeric egraph saturate measure cost extract verify laws report options pipeline cli __main__
+    evaluate sample numeric egraph saturate measure cost extract verify laws report options pipeline cli __main__
     __init__
 """.split()
 """The modules that the design names, in its order: none may reach a later one, through whatever modules in between."""
@@ -31,21 +31,22 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def imported(path: Path) -> set[str]:
-    """Every module that a file imports, anywhere in it, by full dotted name; ``from a import b`` gives ``a.b`` too."""
+    """Every module that a file imports, anywhere in it, by its full dotted name."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name}:{node.lineno}: a relative import, expected the full name"
-            found.add(node.module or "")
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+            source = node.module or ""
+            inside = [f"{source}.{alias.name}" for alias in node.names]
+            found.update(name if name.removeprefix("superopt.") in MODULES else source for name in inside)
     return found
 
 
 def inner_imports(path: Path) -> set[str]:
     """The modules of superopt that a file imports."""
-    names = {name.removeprefix("superopt.") for name in imported(path) if name.startswith("superopt.")}
+    names = {"__init__" if name == "superopt" else name.removeprefix("superopt.") for name in imported(path)}
     return {name for name in names if name in MODULES and MODULES[name] != path}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 from superopt.errors import EvaluationError
 from superopt.kernels.algebra import Algebra, Array
@@ -78,7 +78,11 @@ def _input(graph: TermGraph, index: int, inputs: Mapping[str, Array], algebra: A
     name = str(graph.nodes[index].attrs["name"])
     if name not in inputs:
         raise EvaluationError(f"input {name} is not given")
-    return algebra.enter(inputs[name])
+    value: Any = inputs[name]
+    if isinstance(value, list):
+        # A sequence is not a tensor: only opaque operators take it, and pass it on.
+        return cast(Array, [algebra.enter(item) for item in value])
+    return algebra.enter(value)
 
 
 def _tensor(graph: TermGraph, root: int, value: Array | None) -> Array:
