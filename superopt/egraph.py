@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import functools
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -17,12 +19,14 @@ from superopt.engine_text import (
     NO_TERM,
     PROGRAM,
     SEPARATOR,
+    Constructor,
     EngineRule,
     answered_slots,
-    constructor,
+    attribute_field,
     declarations,
     engine_rule,
-    load_commands,
+    load_row,
+    load_table,
     quoted,
     term_text,
 )
@@ -60,6 +64,7 @@ class _Session:
     constants: dict[str, Constant]
     variants: list[tuple[Variant, EngineRule]] = field(default_factory=list)
     clashes: dict[str, Clash] = field(default_factory=dict)
+    answers: dict[tuple[int, str], str] = field(default_factory=dict)
 
 
 _SESSIONS: dict[int, _Session] = {}
@@ -69,6 +74,13 @@ _NUMBERS = count()
 def _answered(session: int, index: int, text: str) -> str:
     """Called by the engine for a match: the right side's attributes and types, or nothing."""
     known = _SESSIONS[session]
+    # Networks repeat themselves: most matches differ in nothing that is asked.
+    if (index, text) not in known.answers:
+        known.answers[(index, text)] = _answer(known, index, text)
+    return known.answers[(index, text)]
+
+
+def _answer(known: _Session, index: int, text: str) -> str:
     variant, rule = known.variants[index]
     parts = text.split(SEPARATOR)
     if CONTRADICTION in parts:
@@ -129,10 +141,19 @@ def _literal(function: Callable[..., Any]) -> str:
     return f'(py-object "{base64.standard_b64encode(cloudpickle.dumps(function)).decode()}")'
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """A frozen e-graph, expressions of the engine for the classes that have a name, and each node's constructor."""
+
+    egraph: EGraph
+    names: Mapping[int, str]
+    constructors: tuple[tuple[Constructor, ...], ...]
+
+
 class Engine:
     """An egglog e-graph that holds the terms of one graph.
 
-    ``add_rule`` adds a rule, ``step`` runs one rule once, ``flow`` lets types and constness settle, ``freeze`` reads
+    ``add_rule`` adds a rule, ``step`` runs one rule once, ``flow`` lets constness settle, ``freeze`` reads
     everything out. After an EGraphError it must not be used again.
     """
 
@@ -142,7 +163,7 @@ class Engine:
         self._session = _Session(opset, dict(graph.constants))
         _SESSIONS[self._number] = self._session
         self._engine = bindings.EGraph()
-        self._declared: dict[tuple[str, int], None] = {}
+        self._declared: dict[Constructor, None] = {}
         self._rules: list[Rule] = []
         self._names = count(len(graph.nodes))
         merge = _literal(functools.partial(_joined_type, self._number))
@@ -169,6 +190,18 @@ class Engine:
         self.close()
 
     @property
+    def graph(self) -> TermGraph:
+        return self._graph
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(self._rules)
+
+    @property
+    def constructors(self) -> tuple[Constructor, ...]:
+        return tuple(self._declared)
+
+    @property
     def clashes(self) -> tuple[Clash, ...]:
         """Rules that would have merged terms of different types, and the types."""
         return tuple(self._session.clashes.values())
@@ -187,8 +220,8 @@ class Engine:
             self._run([f"(let $answer-{index} {_literal(functools.partial(_answered, self._number, index))})"])
             compiled = engine_rule(variant, f"rs-{number}", f"$answer-{index}", "$part", number + 1)
             self._session.variants.append((variant, compiled))
-            for op, arity in compiled.constructors:
-                self.declare(op, arity)
+            for made in compiled.constructors:
+                self.declare(made)
             self._run([compiled.text])
         return number
 
@@ -198,50 +231,51 @@ class Engine:
         return sum(report.num_matches_per_rule.values()), bool(report.updated)
 
     def flow(self) -> bool:
-        """Lets being constant and being live settle; whether anything changed."""
+        """Lets being constant settle; whether anything changed."""
         return bool(self._run(["(run-schedule (saturate (run rs-flow)))"])[-1].report.updated)
 
     def size(self) -> int:
         """The number of e-nodes."""
         sizes = dict(self._run(["(print-size)"])[-1].sizes)
-        return sum(int(size) for name, size in sizes.items() if name.startswith("op-"))
+        return sum(int(size) for name, size in sizes.items() if name.startswith(("op-", "k-")))
 
-    def declare(self, op: str, arity: int) -> None:
-        """Makes an operator with so many arguments known."""
-        if (op, arity) not in self._declared:
-            self._declared[(op, arity)] = None
-            for command in declarations(op, arity):
+    def declare(self, made: Constructor) -> None:
+        """Makes a constructor known."""
+        if made not in self._declared:
+            self._declared[made] = None
+            for command in declarations(made):
                 self._run([command])
 
-    def add_term(self, nodes: Sequence[tuple[Node, ValueType, str | None]], number: int) -> list[str]:
+    def add_terms(self, nodes: Sequence[tuple[Node, ValueType, str | None]], number: int) -> list[str]:
         """Adds nodes (arguments index earlier ones) as made by a rule, and returns an expression for each.
 
         An entry with an expression of its own stands for a class that is there already.
         """
         expressions: list[str] = []
+        commands: list[str] = []
         for node, value_type, known in nodes:
             if known is not None:
                 expressions.append(known)
                 continue
             args = [NO_TERM if arg == ABSENT else expressions[arg] for arg in node.args]
-            self.declare(node.op, len(args))
-            name = f"(V {next(self._names)})"
-            key = str(node.attrs["key"]) if node.op == CONST else node.attrs.text
-            self._run(
-                [
-                    f"(union {name} {term_text(node, args)})",
-                    f"(set (type-of {name}) {quoted(type_text(value_type))})",
-                    f"(set (from-{node.op}-{len(args)} {' '.join([*args, quoted(key)])}) {number + 1})",
-                ]
-            )
+            made = Constructor(node.op, len(args))
+            self.declare(made)
+            name = f"(W {next(self._names)})"
+            fields = " ".join([*args, quoted(attribute_field(node.op, node.attrs))])
+            commands += [
+                f"(set {name} {term_text(made, node.attrs, args)})",
+                f"(set (type-of {name}) {quoted(type_text(value_type))})",
+                f"(set (from-{made.suffix} {fields}) {number + 1})",
+            ]
             if node.op == CONST:
-                self._run([f"(is-constant {name})"])
+                commands.append(f"(is-constant {name})")
             expressions.append(name)
+        self._run(commands)
         return expressions
 
-    def union(self, left: str, right: str) -> None:
-        """Merges the classes of two expressions."""
-        self._run([f"(union {left} {right})"])
+    def merge(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Merges the classes of each pair of expressions, all in one step."""
+        self._run([*(f"(same {left} {right})" for left, right in pairs), "(run rs-same 1)"])
 
     def know(self, constants: Iterable[Constant]) -> None:
         """Makes constants known that ``add_term`` will name."""
@@ -250,24 +284,29 @@ class Engine:
 
     def freeze(self) -> EGraph:
         """The e-graph as it is: classes in order of first appearance, nodes in the engine's order."""
-        return self.freeze_named()[0]
+        return self.snapshot().egraph
 
-    def freeze_named(self) -> tuple[EGraph, dict[int, str]]:
-        """The e-graph, and for each class that has one an expression that names it."""
+    def snapshot(self) -> Snapshot:
+        """The e-graph as it is, and how the engine knows its classes and nodes."""
         return _read(self._engine.freeze(), self._engine, self)
-
-    def expression(self, node: Node, args: Sequence[str]) -> str:
-        """A node as an expression, given expressions for its arguments."""
-        return term_text(node, [NO_TERM if arg == "" else arg for arg in args])
 
     def _load(self) -> None:
         constant: list[bool] = []
-        commands: list[str] = []
-        for index, node in enumerate(self._graph.nodes):
-            self.declare(node.op, len(node.args))
+        tables: dict[Constructor, list[str]] = {}
+        for number, node in enumerate(self._graph.nodes):
             constant.append(_is_constant(node, constant, self._graph))
-            commands += load_commands(index, node, self._graph.types[index], constant=constant[-1])
-        self._run(commands)
+            row = load_row(number, node, self._graph.types[number], constant=constant[-1])
+            made = Constructor(node.op, len(node.args), constant[-1] and node.op != CONST)
+            tables.setdefault(made, []).append(row)
+        with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+            for made, rows in tables.items():
+                self.declare(made)
+                self._run(list(load_table(made)))
+                path = Path(folder) / f"{made.suffix}.tsv"
+                path.write_text("".join(rows), encoding="utf-8")
+                self._run([f"(input load-{made.suffix} {quoted(str(path))})"])
+        # The number -1 is what rows have for an argument that is not given.
+        self._run([f"(union (V {ABSENT}) {NO_TERM})", "(run rs-load 1)"])
 
     def _run(self, commands: Sequence[str]) -> list[Any]:
         outputs: list[Any] = []
@@ -301,7 +340,7 @@ def _is_constant(node: Node, constant: Sequence[bool], graph: TermGraph) -> bool
     return all(constant[arg] for arg in node.args if arg != ABSENT)
 
 
-def _read(frozen: Any, engine: Any, owner: Engine) -> tuple[EGraph, dict[int, str]]:
+def _read(frozen: Any, engine: Any, owner: Engine) -> Snapshot:
     """The engine's tables as classes; helper tables are left out."""
     tables = frozen.functions
     texts: dict[Any, str] = {}
@@ -313,36 +352,49 @@ def _read(frozen: Any, engine: Any, owner: Engine) -> tuple[EGraph, dict[int, st
 
     absent = {row.output for row in tables["no-term"].rows}
     index: dict[Any, int] = {}
-    class_names: dict[int, str] = {}
-    named: list[tuple[int, Any]] = sorted((engine.value_to_i64(row.inputs[0]), row.output) for row in tables["V"].rows)
-    for number, value in named:
-        class_names.setdefault(index.setdefault(value, len(index)), f"(V {number})")
-    rows: list[tuple[int, str, tuple[Any, ...], str, int | None]] = []
-    for op, arity in owner._declared:
-        made_by = {tuple(row.inputs): engine.value_to_i64(row.output) for row in tables[f"from-{op}-{arity}"].rows}
-        for row in tables[constructor(op, arity)].rows:
+    names: dict[int, str] = {}
+    loaded = [(number, value) for number, value in _numbered(tables["V"].rows, engine) if number != ABSENT]
+    for table, numbered in (("V", loaded), ("W", _numbered(tables["W"].rows, engine))):
+        for number, value in numbered:
+            names.setdefault(index.setdefault(value, len(index)), f"({table} {number})")
+    rows: list[tuple[int, Constructor, tuple[Any, ...], str, int | None]] = []
+    for made in owner.constructors:
+        made_by = {tuple(row.inputs): engine.value_to_i64(row.output) for row in tables[f"from-{made.suffix}"].rows}
+        for row in tables[made.suffix].rows:
             inputs = tuple(row.inputs)
             where = index.setdefault(row.output, len(index))
-            rows.append((where, op, inputs[:-1], text(inputs[-1]), made_by.get(inputs)))
-    nodes: list[list[ENode]] = [[] for _ in range(len(index))]
-    class_of = tuple(index[value] for number, value in named if number < len(owner._graph.nodes))
-    originals = _originals(owner._graph, class_of)
-    for where, op, args, attr_text, maker in rows:
+            rows.append((where, made, inputs[:-1], text(inputs[-1]), made_by.get(inputs)))
+    class_of = tuple(index[value] for _, value in loaded)
+    originals = _originals(owner.graph, class_of)
+    nodes: list[dict[tuple[str, tuple[int, ...], Attrs], ENode]] = [{} for _ in range(len(index))]
+    constructors: list[list[Constructor]] = [[] for _ in range(len(index))]
+    for where, made, args, attr_text, maker in rows:
         children = tuple(ABSENT if arg in absent else index[arg] for arg in args)
-        attrs = Attrs.of(key=attr_text) if op == CONST else Attrs(attr_text)
-        original = originals.get((op, children, attrs))
-        rule = owner._rules[maker - 1].name if maker is not None and original is None else None
-        nodes[where].append(ENode(op, children, attrs, rule, original))
+        key = (made.op, children, Attrs.of(key=attr_text) if made.op == CONST else Attrs(attr_text))
+        original = originals.get(key)
+        rule = owner.rules[maker - 1].name if maker is not None and original is None else None
+        # A node may stand there twice, once as one of constants.
+        if key not in nodes[where]:
+            nodes[where][key] = ENode(*key, rule, original)
+            constructors[where].append(made)
     constant = {index[row.inputs[0]] for row in tables["is-constant"].rows if row.inputs[0] in index}
     types = {index[row.inputs[0]]: text(row.output) for row in tables["type-of"].rows if row.inputs[0] in index}
     classes = tuple(
-        EClass(
-            tuple(members), None if types.get(i, "?") == CONTRADICTION else parse_type(types.get(i, "?")), i in constant
-        )
-        for i, members in enumerate(nodes)
+        EClass(tuple(members.values()), _known_type(types.get(number, "?")), number in constant)
+        for number, members in enumerate(nodes)
     )
-    roots = tuple(class_of[root] for root in owner._graph.roots)
-    return EGraph(classes, roots, class_of, dict(owner.constants), owner._graph.opaque), class_names
+    roots = tuple(class_of[root] for root in owner.graph.roots)
+    egraph = EGraph(classes, roots, class_of, dict(owner.constants), owner.graph.opaque)
+    return Snapshot(egraph, names, tuple(map(tuple, constructors)))
+
+
+def _known_type(text: str) -> ValueType:
+    return None if text == CONTRADICTION else parse_type(text)
+
+
+def _numbered(rows: Any, engine: Any) -> list[tuple[int, Any]]:
+    """The classes that are known by number, in order of number."""
+    return sorted((engine.value_to_i64(row.inputs[0]), row.output) for row in rows)
 
 
 def _originals(graph: TermGraph, class_of: Sequence[int]) -> dict[tuple[str, tuple[int, ...], Attrs], int]:

@@ -1,5 +1,8 @@
 """The e-graph engine's program text: constructors, loading of terms, and a rule variant as an engine rule.
 
+A node that is computed from constants alone has a constructor of its own, ``k-Mul-2`` beside ``op-Mul-2``: it is to be
+evaluated, not rewritten, and so no rule ever looks at it.
+
 Names are prefixed, since the engine keeps sorts, functions, rulesets and rule variables in one namespace:
 ``op-Conv-3`` is an
 operator with its number of arguments, ``from-Conv-3`` tells which rule made such a node, ``t-``, ``y-``, ``a-``,
@@ -28,8 +31,12 @@ PROGRAM = (
     "(constructor no-term () T)",
     "(constructor V (i64) T)",
     "(relation is-constant (T))",
-    "(relation is-live (T))",
+    "(function W (i64) T :merge old)",
+    "(relation same (T T))",
     "(ruleset rs-flow)",
+    "(ruleset rs-load)",
+    "(ruleset rs-same)",
+    "(rule ((same a b)) ((union a b)) :ruleset rs-same)",
 )
 
 
@@ -49,7 +56,7 @@ class EngineRule:
 
     text: str
     fields: tuple[Field, ...]
-    constructors: tuple[tuple[str, int], ...]
+    constructors: tuple[Constructor, ...]
 
 
 def quoted(text: str) -> str:
@@ -58,38 +65,63 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def constructor(op: str, arity: int) -> str:
-    return f"op-{op}-{arity}"
+@dataclass(frozen=True, order=True)
+class Constructor:
+    """An operator with so many arguments; ``constant`` where all of them are constant (but not for ``Const``
+    itself)."""
+
+    op: str
+    arity: int
+    constant: bool = False
+
+    @property
+    def suffix(self) -> str:
+        return f"{'k' if self.constant else 'op'}-{self.op}-{self.arity}"
 
 
-def declarations(op: str, arity: int) -> Iterator[str]:
-    """The constructor of an operator with so many arguments, its provenance, and how being constant or live flows."""
-    sorts = " ".join(["T"] * arity)
-    name = constructor(op, arity)
-    yield f"(constructor {name} ({sorts} String) T)"
-    yield f"(function from-{op}-{arity} ({sorts} String) i64 :merge old)"
-    if op == OPAQUE or arity == 0:
+def declarations(made: Constructor) -> Iterator[str]:
+    """A constructor, its provenance, and how being constant flows through it."""
+    sorts = " ".join(["T"] * made.arity)
+    yield f"(constructor {made.suffix} ({sorts} String) T)"
+    yield f"(function from-{made.suffix} ({sorts} String) i64 :merge old)"
+    if made.constant or made.op == OPAQUE or made.arity == 0:
         return
-    args = [f"x{index}" for index in range(arity)]
-    node = f"(= e ({name} {' '.join(args)} s))"
+    args = [f"x{index}" for index in range(made.arity)]
     constants = " ".join(f"(is-constant {arg})" for arg in args)
-    yield f"(rule ({node} {constants}) ((is-constant e)) :ruleset rs-flow)"
-    for arg in args:
-        yield f"(rule ({node} (is-live {arg})) ((is-live e)) :ruleset rs-flow)"
+    yield f"(rule ((= e ({made.suffix} {' '.join(args)} s)) {constants}) ((is-constant e)) :ruleset rs-flow)"
 
 
-def term_text(node: Node, args: Sequence[str]) -> str:
+def term_text(made: Constructor, attrs: Attrs, args: Sequence[str]) -> str:
     """A node as an expression of the engine, its arguments given as expressions."""
-    attrs = str(node.attrs["key"]) if node.op == CONST else node.attrs.text
-    return f"({constructor(node.op, len(args))} {' '.join([*args, quoted(attrs)])})"
+    return f"({made.suffix} {' '.join([*args, quoted(attribute_field(made.op, attrs))])})"
 
 
-def load_commands(index: int, node: Node, value_type: ValueType, *, constant: bool) -> Iterator[str]:
-    """The commands that load a node of a term graph under the name ``(V index)``."""
-    args = [NO_TERM if arg == ABSENT else f"(V {arg})" for arg in node.args]
-    yield f"(union (V {index}) {term_text(node, args)})"
-    yield f"(set (type-of (V {index})) {quoted(type_text(value_type))})"
-    yield f"({'is-constant' if constant else 'is-live'} (V {index}))"
+def attribute_field(op: str, attrs: Attrs) -> str:
+    """What stands for the attributes in the engine: their canonical text, but for a constant its key alone."""
+    return str(attrs["key"]) if op == CONST else attrs.text
+
+
+def load_table(made: Constructor) -> Iterator[str]:
+    """The commands that declare a table of nodes to load, and the rule that loads all of them at once.
+
+    A row is the node's number, its arguments' numbers (-1 for one that is not given), attributes, type, and 1 where
+    it is
+    constant. One step loads a table whole; command by command, the engine would settle the whole e-graph for each.
+    """
+    columns = " ".join(["i64"] * (made.arity + 1))
+    yield f"(relation load-{made.suffix} ({columns} String String i64))"
+    args = [f"x{index}" for index in range(made.arity)]
+    term = f"(let n ({made.suffix} {' '.join([*(f'(V {arg})' for arg in args), 's'])}))"
+    row = f"(load-{made.suffix} {' '.join(['i', *args, 's', 't', '{}'])})"
+    actions = f"{term} (union (V i) n) (set (type-of n) t)"
+    yield f"(rule ({row.format(0)}) ({actions}) :ruleset rs-load)"
+    yield f"(rule ({row.format(1)}) ({actions} (is-constant n)) :ruleset rs-load)"
+
+
+def load_row(number: int, node: Node, value_type: ValueType, *, constant: bool) -> str:
+    """The row of a node in the file that its table is read from."""
+    fields = (*map(str, (number, *node.args)), attribute_field(node.op, node.attrs), type_text(value_type))
+    return "\t".join([*fields, str(int(constant))]) + "\n"
 
 
 def engine_rule(variant: Variant, ruleset: str, answer_function: str, part_function: str, number: int) -> EngineRule:
@@ -116,6 +148,9 @@ def engine_rule(variant: Variant, ruleset: str, answer_function: str, part_funct
     return EngineRule(text, tuple(fields), tuple(used))
 
 
+_CONST = Constructor(CONST, 0)
+
+
 def quoted_separator() -> str:
     return f'"{SEPARATOR}"'
 
@@ -133,7 +168,7 @@ def _slot_name(pattern: Pattern, index: int) -> str:
     return f"t-{_word(pattern.name)}" if isinstance(pattern, (Var, Number)) else f"t-slot{index}"
 
 
-def _left(variant: Variant) -> tuple[list[str], list[Field], list[str], dict[tuple[str, int], None]]:
+def _left(variant: Variant) -> tuple[list[str], list[Field], list[str], dict[Constructor, None]]:
     """The query: an atom for each node of the left side, what must be constant, live or known, and the fields so
     far."""
     shape = skeleton(variant.rule.left)
@@ -141,50 +176,47 @@ def _left(variant: Variant) -> tuple[list[str], list[Field], list[str], dict[tup
     body: list[str] = []
     fields: list[Field] = []
     texts: list[str] = []
-    used: dict[tuple[str, int], None] = {}
+    used: dict[Constructor, None] = {}
     for index in reversed(range(len(shape.slots))):
         slot = shape.slots[index]
         args = [NO_TERM if arg == ABSENT else names[arg] for arg in slot.args]
         match slot.pattern:
             case Apply(op):
                 attrs = attribute_text(slot.pattern)
-                used[(op, len(args))] = None
+                made = Constructor(op, len(args))
+                used[made] = None
                 if attrs is None:
                     fields.append(Field("attrs", index=index))
                     texts.append(f"a-{index}")
                 written = f"a-{index}" if attrs is None else quoted(attrs)
-                body.append(f"(= {names[index]} ({constructor(op, len(args))} {' '.join([*args, written])}))")
+                body.append(f"(= {names[index]} ({made.suffix} {' '.join([*args, written])}))")
             case Output(_, position):
-                used[(PROJECT, 1)] = None
-                body.append(f"(= {names[index]} {term_text(_projection(position), args)})")
+                made = Constructor(PROJECT, 1)
+                used[made] = None
+                body.append(f"(= {names[index]} {term_text(made, Attrs.of(index=position), args)})")
             case Number(name=name):
-                used[(CONST, 0)] = None
-                body.append(f"(= {names[index]} ({constructor(CONST, 0)} c-{_word(name)}))")
+                used[_CONST] = None
+                body.append(f"(= {names[index]} ({_CONST.suffix} c-{_word(name)}))")
                 fields.append(Field("key", name))
                 texts.append(f"c-{_word(name)}")
             case _:
                 continue
     for name in variant.read:
-        used[(CONST, 0)] = None
-        body.append(f"(= t-{_word(name)} ({constructor(CONST, 0)} c-{_word(name)}))")
+        used[_CONST] = None
+        body.append(f"(= t-{_word(name)} ({_CONST.suffix} c-{_word(name)}))")
         fields.append(Field("key", name))
         texts.append(f"c-{_word(name)}")
     body += [f"(is-constant t-{_word(name)})" for name in variant.constant]
-    # What is constant is evaluated, not rewritten.
-    body += [f"(is-live {names[root]})" for root in dict.fromkeys(shape.roots)]
     return body, fields, texts, used
 
 
-def _projection(index: int) -> Node:
-    return Node(PROJECT, (0,), Attrs.of(index=index))
-
-
-def _right(variant: Variant, part_function: str, number: int, used: dict[tuple[str, int], None]) -> list[str]:
+def _right(variant: Variant, part_function: str, number: int, used: dict[Constructor, None]) -> list[str]:
     """The actions: the right side's nodes with types and provenance, then the union of each root."""
     shape = variant.right
     head: list[str] = []
     names: list[str] = []
     fields = 0
+    constant = constant_slots(variant)
     for index, slot in enumerate(shape.slots):
         if isinstance(slot.pattern, Var):
             names.append(f"t-{_word(slot.pattern.name)}")
@@ -193,13 +225,16 @@ def _right(variant: Variant, part_function: str, number: int, used: dict[tuple[s
         args = [NO_TERM if arg == ABSENT else names[arg] for arg in slot.args]
         attrs = f"(py-to-string (py-call {part_function} (py-from-string p) (py-from-int {fields})))"
         value_type = f"(py-to-string (py-call {part_function} (py-from-string p) (py-from-int {fields + 1})))"
-        op, arity = _operator_of(slot.pattern, len(args))
-        used[(op, arity)] = None
+        made = Constructor(*_operator_of(slot.pattern, len(args)))
+        if constant[index] and made != _CONST:
+            made = Constructor(made.op, made.arity, constant=True)
+        used[made] = None
+        fields_text = " ".join([*args, f"s-{index}"])
         head.append(f"(let s-{index} {attrs})")
-        head.append(f"(let n-{index} ({constructor(op, arity)} {' '.join([*args, f's-{index}'])}))")
-        head.append(f"(set (from-{op}-{arity} {' '.join([*args, f's-{index}'])}) {number})")
+        head.append(f"(let n-{index} ({made.suffix} {fields_text}))")
+        head.append(f"(set (from-{made.suffix} {fields_text}) {number})")
         head.append(f"(set (type-of n-{index}) {value_type})")
-        if op == CONST:
+        if constant[index]:
             head.append(f"(is-constant n-{index})")
         fields += 2
     for left, root in zip(_root_names(variant), shape.roots, strict=True):
@@ -222,3 +257,14 @@ def _operator_of(pattern: Pattern, arity: int) -> tuple[str, int]:
 def answered_slots(variant: Variant) -> list[int]:
     """The slots of the right side that an answer tells attributes and type of, in order."""
     return [index for index, slot in enumerate(variant.right.slots) if not isinstance(slot.pattern, Var)]
+
+
+def constant_slots(variant: Variant) -> list[bool]:
+    """Which slots of the right side are computed from constants alone, as the rule's conditions tell."""
+    constant: list[bool] = []
+    for slot in variant.right.slots:
+        if isinstance(slot.pattern, Var):
+            constant.append(slot.pattern.name in variant.constant)
+        else:
+            constant.append(all(constant[arg] for arg in slot.args if arg != ABSENT))
+    return constant

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from superopt.eclasses import EGraph, ENode
-from superopt.egraph import Engine
+from superopt.egraph import Engine, Snapshot
+from superopt.engine_text import NO_TERM, Constructor, term_text
 from superopt.matching import Clash
 from superopt.operators import operator
-from superopt.rules import Apply, Each, Output, Pattern, Rule, RuleSet, Star
+from superopt.rules import Apply, Each, Output, Pattern, Rule, RuleSet, Star, Var
 from superopt.siblings import Siblings, find_siblings
 from superopt.terms import ABSENT, Node, TermGraph, ValueType
 
@@ -58,19 +59,21 @@ def saturate(
         numbers = {engine.add_rule(rule, arities): rule for rule in usable}
         matches = {rule.name: 0 for rule in usable}
         seconds = {rule.name: 0.0 for rule in usable}
-        merged: dict[tuple[str, tuple[int, ...]], None] = {}
+        merged: dict[tuple[str, tuple[str, ...]], None] = {}
         sizes: list[int] = [engine.size()]
         stopped_by = "saturated"
         iteration = 0
-        changed = bool(numbers)
+        ordinary = {number: rule for number, rule in numbers.items() if not rule.siblings}
+        setwise = {number: rule for number, rule in numbers.items() if rule.siblings}
         engine.flow()
-        while changed:
+        phase = ordinary
+        while stopped_by == "saturated" and numbers:
             if iteration >= limits.iterations:
                 stopped_by = "iterations"
                 break
             iteration += 1
             changed = False
-            for number, rule in numbers.items():
+            for number, rule in phase.items():
                 begun = time.perf_counter()
                 if rule.siblings:
                     count, updated = _merge_siblings(engine, rule, number, merged)
@@ -89,8 +92,10 @@ def saturate(
             sizes.append(engine.size())
             if progress is not None:
                 progress(iteration, sizes[-1])
-            if stopped_by != "saturated":
+            # Sets are merged when the other rules have come to rest: earlier, a set would be merged member by member.
+            if not changed and phase is setwise:
                 break
+            phase = ordinary if changed else setwise
         return Saturation(
             engine.freeze(), stopped_by, iteration, tuple(sizes), matches, seconds, engine.clashes
         )  # fmt: skip
@@ -135,57 +140,57 @@ def _arities(graph: TermGraph) -> dict[str, frozenset[int]]:
 
 
 def _merge_siblings(
-    engine: Engine, rule: Rule, number: int, merged: dict[tuple[str, tuple[int, ...]], None]
+    engine: Engine, rule: Rule, number: int, merged: dict[tuple[str, tuple[str, ...]], None]
 ) -> tuple[int, bool]:
     """Merges every set that the rule finds and that was not merged before; how many, and whether there was one."""
-    egraph, names = engine.freeze_named()
-    expressions = _Expressions(egraph, names, engine)
+    snapshot = engine.snapshot()
+    expressions = _Expressions(snapshot)
+    pairs: list[tuple[str, str]] = []
     found = 0
-    for group in find_siblings(rule, egraph):
-        # Sets are known by the names of their members, which outlive a merge of classes; the classes do not.
-        key = (rule.name, tuple(sorted(_number(names.get(member, "")) for member in group.members)))
-        if key in merged:
-            continue
-        merged[key] = None
-        if _merge(engine, group, number, expressions, names):
+    for group in find_siblings(rule, snapshot.egraph):
+        # Sets are known by the names of their members, which outlive a merge of classes; their numbers do not.
+        names = tuple(sorted(expressions.of(member) or "" for member in group.members))
+        if (rule.name, names) not in merged:
+            merged[(rule.name, names)] = None
+            pairs += _merge(engine, group, number, expressions)
             found += 1
-    return found, found > 0
+    if pairs:
+        engine.merge(pairs)
+    return found, bool(pairs)
 
 
-def _number(name: str) -> int:
-    return int(name[3:-1]) if name else -1
-
-
-def _merge(engine: Engine, group: Siblings, number: int, expressions: _Expressions, names: Mapping[int, str]) -> bool:
+def _merge(engine: Engine, group: Siblings, number: int, expressions: _Expressions) -> list[tuple[str, str]]:
+    """Adds the right side for a set; which expressions are to become one class."""
     engine.know(constant for constant in group.filled.constants if constant is not None)
     entries: list[tuple[Node, ValueType, str | None]] = []
     for slot, node, value_type in zip(group.shape.slots, group.filled.nodes, group.filled.types, strict=True):
-        name = getattr(slot.pattern, "name", None)
-        known = expressions.of(group.variables[name]) if isinstance(name, str) and name in group.variables else None
-        if isinstance(name, str) and known is None:
-            return False
+        known: str | None = None
+        if isinstance(slot.pattern, Var):
+            known = expressions.of(group.variables[slot.pattern.name])
+            if known is None:
+                return []
         entries.append((node, value_type, known))
-    made = engine.add_term(entries, number)
-    for root, member in zip(group.shape.roots, group.members, strict=True):
-        target = expressions.of(member)
-        if target is not None:
-            engine.union(target, made[root])
-    return True
+    made = engine.add_terms(entries, number)
+    targets = [
+        (expressions.of(member), made[root]) for root, member in zip(group.shape.roots, group.members, strict=True)
+    ]
+    return [(target, root) for target, root in targets if target is not None]
 
 
 class _Expressions:
     """An expression of the engine for any class: its name, or a node of it over expressions for the children."""
 
-    def __init__(self, egraph: EGraph, names: Mapping[int, str], engine: Engine) -> None:
-        self._engine = engine
-        self._known = dict(names)
-        self._grounded: dict[int, ENode] = {}
-        waiting = [number for number in range(len(egraph.classes)) if number not in names]
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._known = dict(snapshot.names)
+        self._grounded: dict[int, tuple[ENode, Constructor]] = {}
+        classes = snapshot.egraph.classes
+        waiting = [number for number in range(len(classes)) if number not in self._known]
         grown = True
         while waiting and grown:
             left = []
             for number in waiting:
-                node = next((node for node in egraph.classes[number].nodes if self._is_grounded(node)), None)
+                nodes = zip(classes[number].nodes, snapshot.constructors[number], strict=True)
+                node = next((pair for pair in nodes if self._is_grounded(pair[0])), None)
                 if node is None:
                     left.append(number)
                 else:
@@ -199,10 +204,10 @@ class _Expressions:
     def of(self, number: int) -> str | None:
         """The expression, or None for a class that can only be computed from itself."""
         if number not in self._known:
-            node = self._grounded.get(number)
-            if node is None:
+            if number not in self._grounded:
                 return None
+            node, made = self._grounded[number]
             # What grounds a class was grounded before it: this ends.
-            args = ["" if child == ABSENT else self.of(child) or "" for child in node.children]
-            self._known[number] = self._engine.expression(Node(node.op, (), node.attrs), args)
+            args = [NO_TERM if child == ABSENT else self.of(child) or NO_TERM for child in node.children]
+            self._known[number] = term_text(made, node.attrs, args)
         return self._known[number]

@@ -22,6 +22,11 @@ MAX_SIBLINGS = 64
 """Sets larger than this are merged in part: the first ones."""
 
 
+MAX_CHAIN = 4
+"""How long a chain of operators with constants (a bias, a normalization) may be between a member and a later form
+of it."""
+
+
 @dataclass(frozen=True)
 class Siblings:
     """A set to merge: the rule, the right side for it, the classes of the variables, and each sibling's class."""
@@ -69,7 +74,7 @@ def _shared(form: Apply, node: ENode) -> tuple[int, ...] | None:
 
 
 def _merged(rule: Rule, form: Apply, members: Mapping[int, ENode], egraph: EGraph) -> Siblings | None:
-    chosen = dict(list(members.items())[:MAX_SIBLINGS])
+    chosen = dict(list(_outermost(members, egraph).items())[:MAX_SIBLINGS])
     # Members that a condition refuses (another element type, not constant) are left out, not all the others with them.
     while len(chosen) >= 2:
         outcome = _attempt(rule, form, chosen, egraph)
@@ -82,6 +87,31 @@ def _merged(rule: Rule, form: Apply, members: Mapping[int, ENode], egraph: EGrap
             return None
         chosen = fitting
     return None
+
+
+def _outermost(members: Mapping[int, ENode], egraph: EGraph) -> dict[int, ENode]:
+    """The members that no other member can be computed from by a chain of operators with constants.
+
+    A convolution and the same one with a batch normalization folded into it share their input, but only one is needed.
+    """
+    inner: set[int] = set()
+    for member in members:
+        seen, frontier = {member}, [member]
+        for _ in range(MAX_CHAIN):
+            frontier = [child for number in frontier for child in _single_inputs(egraph, number) if child not in seen]
+            seen.update(frontier)
+        inner |= seen - {member}
+    return {number: node for number, node in members.items() if number not in inner}
+
+
+def _single_inputs(egraph: EGraph, number: int) -> list[int]:
+    """For each node of a class that takes one varying term, that term's class."""
+    found = []
+    for node in egraph.classes[number].nodes:
+        varying = [child for child in node.children if child != ABSENT and not egraph.classes[child].constant]
+        if len(varying) == 1:
+            found.append(varying[0])
+    return found
 
 
 def _pairs_with_any(rule: Rule, form: Apply, number: int, chosen: Mapping[int, ENode], egraph: EGraph) -> bool:
