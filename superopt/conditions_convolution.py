@@ -81,15 +81,13 @@ def kernel(weight: Value) -> Ints:
     return shape(weight)[2:]
 
 
-@predicate()
-def aligned(kernel: Ints, attrs: Attrs, kernel2: Ints, attrs2: Attrs) -> bool:
-    """Two kernels over one input, with equal strides, fit into one, and their outputs have the same spatial size."""
-    return _frame(kernel, attrs, kernel2, attrs2) is not None
-
-
 @attribute()
 def margins(kernel: Ints, attrs: Attrs, kernel2: Ints, attrs2: Attrs) -> Ints:
-    """The pads that enlarge the first of two weights so that the frame of both is filled."""
+    """The pads that enlarge the first of two weights so that the frame of both is filled.
+
+    Unknown where two kernels that slide over one input with equal strides have no frame, or where their outputs need not
+    have the same spatial size: a rule that asks for margins needs no condition about that.
+    """
     found = _known_frame(kernel, attrs, kernel2, attrs2)
     return (0, 0) + found.before[0] + (0, 0) + found.after[0]
 
@@ -161,20 +159,18 @@ def whole_average(attrs: Attrs) -> bool:
 
 
 @tensor()
-def averaging_kernel(weight: Value, attrs: Attrs) -> NDArray[np.generic]:
-    """The weight, with as many channels as this one, with which a convolution with a pool's kernel is its average."""
-    spatial = _ints(attrs, "kernel_shape")
-    made = np.zeros(shape(weight)[:2] + spatial, dtype=np.float64)
+def summing_kernel(weight: Value, window: Ints) -> NDArray[np.generic]:
+    """The weight, with as many channels as this one, with which Conv sums each channel over a window."""
+    made = np.zeros(shape(weight)[:2] + window, dtype=numpy_dtype(weight.dtype))
     for channel in range(weight.dim(0)):
-        made[channel, channel % weight.dim(1)] = 1 / prod(spatial)
-    return made.astype(numpy_dtype(weight.dtype))
+        made[channel, channel % weight.dim(1)] = 1
+    return made
 
 
-@tensor()
-def even_kernel(weight: Value, attrs: Attrs) -> NDArray[np.generic]:
-    """One kernel of a pool's size whose taps are all one over their number, of the weight's element type."""
-    spatial = _ints(attrs, "kernel_shape")
-    return np.full((1, 1, *spatial), 1 / prod(spatial)).astype(numpy_dtype(weight.dtype))
+@attribute()
+def count(sizes: Ints) -> int:
+    """The number of elements of a shape."""
+    return prod(sizes)
 
 
 @predicate()

@@ -139,16 +139,6 @@ def _merged(inner: Attrs, outer: Attrs) -> tuple[Ints, Ints, Ints, Ints]:
     return axes, *(tuple(min(item, largest) for item in column) for column in columns)  # type: ignore[return-value]
 
 
-@predicate()
-def forwards(attrs: Attrs) -> bool:
-    """A Slice with these attributes counts from the begin and forwards on every axis."""
-    try:
-        _parts(attrs)
-    except Unknown:
-        return False
-    return True
-
-
 @attribute()
 def merged_axes(inner: Attrs, outer: Attrs) -> Ints:
     """The axes of ``Slice(Slice(x, **inner), **outer)`` as one Slice."""

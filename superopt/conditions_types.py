@@ -54,6 +54,12 @@ def same_shape(*values: Value | tuple[Value, ...]) -> bool:
 
 
 @predicate()
+def varying(*values: Value | tuple[Value, ...]) -> bool:
+    """None is constant."""
+    return not any(value.constant for value in all_values(values))
+
+
+@predicate()
 def same_rank(*values: Value | tuple[Value, ...]) -> bool:
     """All have the same rank."""
     return len({value.rank for value in all_values(values)}) == 1
@@ -69,6 +75,12 @@ def floating(*values: Value) -> bool:
 def signed(*values: Value) -> bool:
     """All are of types that have negative numbers: floating point or signed integers."""
     return all(value.dtype in FLOATS + SIGNED for value in values)
+
+
+@predicate()
+def precise(*values: Value) -> bool:
+    """All are of one type, float32 or float64: arithmetic on them, and with numbers like an epsilon, needs no cast."""
+    return values[0].dtype in ("float32", "float64") and same_dtype(*values)
 
 
 @predicate()
@@ -134,13 +146,11 @@ def dtype(value: Value) -> str:
 
 
 @attribute()
-def widest(*values: Value) -> str:
-    """The narrowest floating point type that holds the values of all of these floating point types."""
+def wide(*values: Value) -> str:
+    """The type in which arithmetic on values of these floating point types loses little: float32, or float64 if one is."""
     names = {value.dtype for value in values}
     if not names <= set(FLOATS):
         raise Unknown("not of floating point type")
-    if len(names) == 1:
-        return next(iter(names))
     return "float64" if "float64" in names else "float32"
 
 
@@ -239,6 +249,12 @@ def chain_products(left: Value, middle: Value, right: Value) -> tuple[int, int]:
 def scalar(value: int | float, like: Value) -> NDArray[np.generic]:
     """A constant without dimensions, of the element type of ``like``."""
     return np.array(value).astype(numpy_dtype(like.dtype))
+
+
+@tensor()
+def scalar_of(value: int | float, dtype: str) -> NDArray[np.generic]:
+    """A constant without dimensions, of an element type."""
+    return np.array(value).astype(numpy_dtype(dtype))
 
 
 @tensor()

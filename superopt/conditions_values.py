@@ -97,17 +97,6 @@ def at_least(value: Value, bound: int | float) -> bool:
 
 
 @predicate(reads=("value",))
-def near(value: Value, number: int | float) -> bool:
-    """One element of floating point type that is the number, up to one unit in the last place of its type (float64: of
-    float32, since exporters write such numbers in float32)."""
-    numbers = _numbers(value)
-    if numbers is None or numbers.size != 1 or value.dtype not in FLOATS:
-        return False
-    spacing = {"float64": 2.0**-23, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[value.dtype]
-    return bool(np.abs(numbers.reshape(()) - number) <= spacing * abs(number))
-
-
-@predicate(reads=("value",))
 def known(value: Value) -> bool:
     """The content is known: a constant of the model, not one that rules have made."""
     return value.load is not None
