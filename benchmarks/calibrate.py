@@ -1,18 +1,22 @@
 """Measures single operators in onnxruntime beside what a cost model predicts, and fits the factors of its families.
 
-    python benchmarks/calibrate.py [--cost onnxruntime] [--threads 2] [--seconds 0.5] [--only Conv]
+python benchmarks/calibrate.py [--cost onnxruntime] [--threads 1] [--seconds 0.5] [--only Conv]
 
-Each operator instance is timed as the difference between a long and a short chain of it, so that what a session costs by
-itself, and what converts layouts at its ends, cancels out; the least of the samples counts, since the machine may be busy with other things. The last lines are the factors that the families of
-``cost_models/onnxruntime.toml`` would have by these measurements (medians).
+Each operator instance is timed as the difference between a long and a short chain of it, so that what a session costs
+by itself, and what converts layouts at its ends, cancels out. The least of the samples counts, and on one thread its
+processor time, not the clock's, divided by the cores of the machine that is modelled: this one may be busy with other
+things. The last lines are the factors that the families of ``cost_models/onnxruntime.toml`` would have by these
+measurements (medians).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,22 +30,22 @@ from superopt.workload import NOMINAL, work
 
 SHORT, LONG = 2, 6
 
-Weights = dict[str, NDArray[np.generic]]
+Weights = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
 class Case:
     """An operator instance that maps a shape to itself, as one or more nodes; the last one is what is priced.
 
-    ``nodes`` makes the nodes of one step from the names of its input and output. ``fits`` names the family whose factor it
-    fits, and the factor: ``flop``, ``byte`` or ``node``.
+    ``nodes`` makes the nodes of one step from the names of its input and output. ``fits`` names the family whose factor
+    it fits, and the factor: ``flop``, ``byte`` or ``node``.
     """
 
     name: str
     op: str
     shape: tuple[int, ...]
     weights: Weights
-    attributes: dict[str, object]
+    attributes: Mapping[str, Any]
     fits: str
     extra: tuple[str, ...] = ()
     dtype: type = np.float32
@@ -50,7 +54,7 @@ class Case:
 def conv(channels: int, size: int, kernel: int, group: int, fits: str) -> Case:
     weight = np.full((channels, channels // group, kernel, kernel), 1e-3, np.float32)
     pad = kernel // 2
-    attributes: dict[str, object] = {"group": group, "pads": [pad] * 4, "strides": [1, 1], "dilations": [1, 1]}
+    attributes: dict[str, Any] = {"group": group, "pads": [pad] * 4, "strides": [1, 1], "dilations": [1, 1]}
     name = f"Conv {kernel}x{kernel} {channels} channels in {group} groups, {size}x{size}"
     return Case(
         name, "Conv", (1, channels, size, size), {"w": weight, "b": np.zeros(channels, np.float32)}, attributes, fits
@@ -69,11 +73,11 @@ def cases() -> Iterator[Case]:
     for group in (2, 4, 8, 16, 32, 64):
         yield conv(128, 28, 3, group, "grouped flop")
     vector = np.full((128, 128, 3), 1e-3, np.float32)
-    line: dict[str, object] = {"pads": [1, 1], "group": 1, "strides": [1], "dilations": [1]}
+    line: dict[str, Any] = {"pads": [1, 1], "group": 1, "strides": [1], "dilations": [1]}
     bias = {"b": np.zeros(128, np.float32)}
     yield Case("Conv of rank 3", "Conv", (1, 128, 800), {"w": vector, **bias}, line, "convolution flop")
     square = np.full((64, 64, 3, 3), 1e-3, np.float32)
-    plane: dict[str, object] = {"pads": [1] * 4, "group": 1, "strides": [1, 1], "dilations": [1, 1]}
+    plane: dict[str, Any] = {"pads": [1] * 4, "group": 1, "strides": [1, 1], "dilations": [1, 1]}
     yield Case(
         "ConvTranspose", "ConvTranspose", (1, 64, 28, 28), {"w": square, "b": np.zeros(64, np.float32)}, plane,
         "transposed flop",
@@ -101,7 +105,7 @@ def cases() -> Iterator[Case]:
     yield Case("Relu tiny", "Relu", (1, 8), {}, {}, "ordinary node")
     yield Case("Transpose 0231", "Transpose", (1, 56, 56, 56), {}, {"perm": [0, 2, 3, 1]}, "movement byte")
     yield Case("Transpose 0213", "Transpose", (1, 56, 56, 56), {}, {"perm": [0, 2, 1, 3]}, "movement byte")
-    pools: dict[str, object] = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [1, 1]}
+    pools: dict[str, Any] = {"kernel_shape": [3, 3], "pads": [1] * 4, "strides": [1, 1]}
     for op in ("MaxPool", "AveragePool"):
         yield Case(op, op, image, {}, pools, "pool flop")
     norm = {name: np.ones(64, np.float32) for name in ("s", "t", "m", "v")}
@@ -156,7 +160,7 @@ def chain(case: Case, length: int) -> bytes:
     nodes = [node for number in range(length) for node in step(case, f"x{number}", f"x{number + 1}")]
     half, whole = case.shape[1] // 2, case.shape[1]
     fixed = {"zero": [0], "half": [half], "whole": [whole], "one": [1]}
-    stored: Weights = {name: np.array(value, np.int64) for name, value in fixed.items()}
+    stored: dict[str, NDArray[np.generic]] = {name: np.array(value, np.int64) for name, value in fixed.items()}
     stored["bias"] = np.ones(case.shape[-1], np.float32)
     stored.update(case.weights)
     used = {name for node in nodes for name in node.input}
@@ -178,21 +182,22 @@ def seconds_of(case: Case, threads: int, seconds: float) -> float:
     # Chains of transposes cancel: one of them alone is timed.
     short, long = (0, 1) if case.op == "Transpose" else (SHORT, LONG)
     models = [chain(case, length) for length in (short, long) if length]
-    samples = measure(models, feeds, threads=threads, seconds=seconds).samples
-    least = [min(each) for each in samples]
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    least = [min(each) for each in measure(models, feeds, threads=threads, seconds=seconds, clock=clock).samples]
     return (least[-1] - (least[0] if short else 0.0)) / (long - short)
 
 
 def attrs_of(case: Case) -> Attrs:
     return Attrs.of(
         {name: tuple(value) if isinstance(value, list) else value for name, value in case.attributes.items()}
-    )  # type: ignore[misc]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cost", default="onnxruntime")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cores", type=int, default=2, help="what the time of one thread is divided by")
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--only", default="", help="only cases whose name has this in it")
     given = parser.parse_args(arguments)
@@ -202,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for case in cases():
         if given.only not in case.name:
             continue
-        took = seconds_of(case, given.threads, given.seconds)
+        took = seconds_of(case, given.threads, given.seconds) / (given.cores if given.threads == 1 else 1)
         kind = TensorType("float32", case.shape)
         others = [TensorType("float32", value.shape) for value in case.weights.values()]
         operands = [Operand(kind), *(Operand(other, constant=True) for other in others)]

@@ -149,7 +149,14 @@ def _noise(samples: Sequence[float]) -> float:
     return 1.4826 * median(steps) / math.sqrt(2) if steps else 0.0
 
 
-def measure(models: Sequence[Runnable], feeds: Feeds, *, threads: int = 0, seconds: float = 20.0) -> Latencies:
+def measure(
+    models: Sequence[Runnable],
+    feeds: Feeds,
+    *,
+    threads: int = 0,
+    seconds: float = 20.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Latencies:
     """The latencies of several models on the same inputs, run in turn with all of onnxruntime's optimizations.
 
     ``threads`` 0 is onnxruntime's own choice. Ends when ``seconds`` are over (but not before ``LEAST_ROUNDS``, if that
@@ -160,7 +167,7 @@ def measure(models: Sequence[Runnable], feeds: Feeds, *, threads: int = 0, secon
         raise EvaluationError("no model to measure, expected one or more")
     sessions = [_session(model, threads) for model in models]
     runs = [_runner(session, feeds) for session in sessions]
-    return measure_calls(runs, threads=threads, seconds=seconds)
+    return measure_calls(runs, threads=threads, seconds=seconds, clock=clock)
 
 
 def measure_calls(

@@ -75,7 +75,7 @@ _SELECTIONS = frozenset("Slice Gather GatherElements GatherND".split())
 def work(op: str, attrs: Attrs, operands: Sequence[ValueType], result: ValueType, sizes: Sizes, block: int = 1) -> Work:
     """The work of one node; ``operands`` hold None where an argument is absent or its type not known.
 
-    ``block`` is a vector width in channels: the channels of a group of a convolution are padded up to it.
+    ``block`` is a vector width in channels: the channels of a convolution, or of its groups, are padded up to it.
     """
     if op in VIEWS:
         return Work(0.0, 0.0)
@@ -105,8 +105,12 @@ def _convolution(attrs: Attrs, shapes: Sequence[Shape], out: Shape, block: int) 
     if len(weight) < 3 or len(out) < 3:
         return prod(out)
     group = _group(attrs)
-    if group == 1 or is_depthwise(attrs, weight):
+    if is_depthwise(attrs, weight):
         return 2 * prod(out) * prod(weight[1:])
+    if group == 1:
+        # Fewer input channels than a vector's width, as of an image, have kernels of their own.
+        channels = weight[1] if weight[1] < block else _padded(weight[1], block)
+        return 2 * out[0] * _padded(out[1], block) * prod(out[2:]) * channels * prod(weight[2:])
     outputs = _padded(max(weight[0] // group, 1), block) * group
     return 2 * out[0] * outputs * prod(out[2:]) * _padded(weight[1], block) * prod(weight[2:])
 

@@ -1,0 +1,219 @@
+"""Cost models: the files that ship, what is wrong with a file, what a node costs, and the cost of whole models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from superopt.cost import CostModel, Family, Fusion, Operand, cost, load
+from superopt.errors import CostModelError
+from superopt.shipped import cost_models_dir
+from superopt.terms import Attrs, TensorType, ValueType
+from superopt.workload import FIRST_DIM, OTHER_DIM, Sizes, work
+
+SHIPPED = sorted(file.stem for file in cost_models_dir().glob("*.toml"))
+NO_ATTRS = Attrs()
+
+
+def tensor(*shape: int | str | None, dtype: str = "float32") -> TensorType:
+    return TensorType(dtype, shape)
+
+
+def conv_attrs(group: int = 1) -> Attrs:
+    return Attrs.of(dilations=(1, 1), group=group, pads=(1, 1, 1, 1), strides=(1, 1))
+
+
+def conv_price(model: CostModel, channels: int, group: int, size: int = 28) -> float:
+    image = Operand(tensor(1, channels, size, size))
+    weight = Operand(tensor(channels, channels // group, 3, 3), constant=True)
+    bias = Operand(tensor(channels), constant=True)
+    return model.price("Conv", conv_attrs(group), [image, weight, bias], image.type)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_model_prices_every_operator(name: str) -> None:
+    from superopt.operators import FORMS
+
+    model = load(name)
+    assert model.name == name
+    image = Operand(tensor(1, 8, 4, 4))
+    for op in FORMS:
+        price = model.price(op, NO_ATTRS, [image, image, image], image.type)
+        assert 0 <= price < float("inf"), op
+    assert model.price("Relu", NO_ATTRS, [image], image.type) > 0
+    assert model.price("Input", NO_ATTRS, [], image.type) == 0
+
+
+def test_the_default_models_are_there() -> None:
+    assert {"nodes", "flops", "bytes", "roofline", "onnxruntime"} <= set(SHIPPED)
+    assert len({load(name).hash for name in SHIPPED}) == len(SHIPPED)
+
+
+def test_families_name_operators_that_exist() -> None:
+    from superopt.operators import FORMS
+
+    for name in SHIPPED:
+        model = load(name)
+        named = [op for family in model.families.values() for op in family.operators]
+        named += [op for fusion in model.fusions for op in (*fusion.operators, *fusion.behind)]
+        assert set(named) <= set(FORMS), name
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "operands", "result", "flops", "traffic"),
+    [
+        ("Relu", NO_ATTRS, [tensor(2, 3)], tensor(2, 3), 6, 2 * 24),
+        ("Add", NO_ATTRS, [tensor(2, 3), tensor(3)], tensor(2, 3), 6, 24 + 12 + 24),
+        (
+            "Conv", conv_attrs(), [tensor(1, 8, 5, 5), tensor(4, 8, 3, 3), tensor(4)], tensor(1, 4, 5, 5),
+            2 * 100 * 8 * 9, 4 * (200 + 288 + 4 + 100),
+        ),
+        (
+            "Conv", conv_attrs(2), [tensor(1, 8, 5, 5), tensor(4, 4, 3, 3), None], tensor(1, 4, 5, 5),
+            2 * 100 * 4 * 9, 4 * (200 + 144 + 100),
+        ),
+        (
+            "ConvTranspose", conv_attrs(), [tensor(1, 8, 5, 5), tensor(8, 4, 3, 3), None], tensor(1, 4, 5, 5),
+            2 * 200 * 4 * 9, 4 * (200 + 288 + 100),
+        ),
+        ("MatMul", NO_ATTRS, [tensor(7, 2, 3), tensor(3, 5)], tensor(7, 2, 5), 2 * 70 * 3, 4 * (42 + 15 + 70)),
+        ("Gemm", Attrs.of(transA=1), [tensor(3, 2), tensor(3, 5), None], tensor(2, 5), 2 * 10 * 3, 4 * (6 + 15 + 10)),
+        ("Einsum", Attrs.of(equation="ij,jk->ik"), [tensor(2, 3), tensor(3, 5)], tensor(2, 5), 2 * 30, 4 * 31),
+        ("MaxPool", Attrs.of(kernel_shape=(3, 3)), [tensor(1, 2, 4, 4)], tensor(1, 2, 2, 2), 8 * 9, 4 * 40),
+        ("ReduceMean", Attrs.of(axes=(1,)), [tensor(2, 3)], tensor(2, 1), 6, 4 * 8),
+        ("Transpose", NO_ATTRS, [tensor(2, 3, dtype="int8")], tensor(3, 2, dtype="int8"), 0, 12),
+        ("Slice", NO_ATTRS, [tensor(1000, 3)], tensor(1, 3), 0, 24),
+        ("Reshape", NO_ATTRS, [tensor(2, 3)], tensor(6), 0, 0),
+        ("Split", NO_ATTRS, [tensor(4, 3)], (tensor(1, 3), tensor(3, 3)), 0, 96),
+        ("Opaque", NO_ATTRS, [tensor(2), None], (tensor(2), None), 1, 16),
+    ],
+)  # fmt: skip
+def test_work_is_counted(
+    op: str, attrs: Attrs, operands: list[ValueType], result: ValueType, flops: float, traffic: float
+) -> None:
+    counted = work(op, attrs, operands, result, Sizes())
+    assert (counted.flops, counted.traffic) == (flops, traffic)
+
+
+def test_symbols_are_priced_at_nominal_sizes() -> None:
+    sizes = Sizes({"length": 10})
+    assert sizes.shape(tensor("batch", 3, None)) == (FIRST_DIM, 3, OTHER_DIM)
+    assert sizes.shape(tensor("batch", "length")) == (FIRST_DIM, 10)
+    model = load("bytes")
+    text = tensor("batch", "length")
+    small = model.price("Relu", NO_ATTRS, [Operand(text)], text, sizes)
+    large = model.price("Relu", NO_ATTRS, [Operand(text)], text, Sizes({"batch": 2, "length": 10}))
+    assert large - model.node == 2 * (small - model.node) == 160
+
+
+def test_groups_below_the_vector_width_do_not_pay() -> None:
+    model = load("onnxruntime")
+    dense, wide, narrow = (conv_price(model, 128, group) for group in (1, 8, 64))
+    assert wide < dense / 3
+    assert narrow > wide
+    depthwise = conv_price(model, 128, 128)
+    assert depthwise < wide / 3
+
+
+def test_what_a_runtime_fuses_costs_little() -> None:
+    model = load("onnxruntime")
+    image = tensor(1, 64, 56, 56)
+    plain = Operand(image, producers=frozenset({"Add"}))
+    behind = Operand(image, producers=frozenset({"Conv", "Add"}))
+    assert model.price("Relu", NO_ATTRS, [behind], image) < model.price("Relu", NO_ATTRS, [plain], image) / 10
+    fixed = Operand(tensor(64, 1, 1), constant=True)
+    both = model.price("Add", NO_ATTRS, [behind, plain], image)
+    assert model.price("Add", NO_ATTRS, [plain, behind], image) == both
+    assert (
+        model.price("Add", NO_ATTRS, [behind, fixed], image)
+        < both
+        < model.price("Add", NO_ATTRS, [plain, plain], image)
+    )
+    assert model.price("Relu", NO_ATTRS, [behind], image) > 0
+
+
+def test_a_roofline_takes_the_larger_and_a_sum_both() -> None:
+    image = tensor(1, 10)
+    for combine, expected in (("max", 1 + 80.0), ("sum", 1 + 80.0 + 10)):
+        model = CostModel("m", "u", combine=combine, node=1, flop=1, byte=1)  # type: ignore[arg-type]
+        assert model.price("Relu", NO_ATTRS, [Operand(image)], image) == expected
+    family = CostModel("m", "u", node=1, flop=1, families={"f": Family(("Relu",), node=3, flop=2)})
+    assert family.price("Relu", NO_ATTRS, [Operand(image)], image) == 3 + 20
+    fused = CostModel("m", "u", node=4, fusions=(Fusion(("Relu",), ("Conv",), 0.25),))
+    assert fused.price("Relu", NO_ATTRS, [Operand(image, producers=frozenset({"Conv"}))], image) == 1
+
+
+GOOD = '[price]\nnode = 1\n[family.f]\noperators = ["Relu"]\n[[fusion]]\noperators = ["Relu"]\nbehind = ["Conv"]\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("node = 1", "node = -1", "node = -1"),
+        ("node = 1", "node = true", "node = True"),
+        ("node = 1", "node = inf", "node = inf"),
+        ("node = 1", "nodes = 1", "'nodes'"),
+        ("node = 1", 'combine = "mean"', "combine = 'mean', expected one of sum, max"),
+        ("node = 1", "node 1", "expected a TOML file"),
+        ('["Relu"]', '"Relu"', "operators = 'Relu', expected a list"),
+        ('["Relu"]', '["Relu"]\nblock = 0', "block = 0"),
+        ('["Relu"]', '["Relu"]\nkind = "wide"', "kind = 'wide'"),
+        ('behind = ["Conv"]', "behind = []", "behind = []"),
+        ('behind = ["Conv"]', 'behind = ["Conv"]\nconstant = 1', "constant = 1"),
+        ("[price]", "[prices]", "'prices'"),
+        ("[[fusion]]", "[fusion]", "[[fusion]]"),
+        ('name = "m"', "name = 3", "name = 3, expected a text"),
+    ],
+)
+def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, old: str, new: str, what: str) -> None:
+    file = tmp_path / "m.toml"
+    text = f'name = "m"\nunit = "u"\n{GOOD}'
+    file.write_text(text)
+    assert load(file).node == 1
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(CostModelError) as error:
+        load(file)
+    assert str(error.value).startswith(f"{file}: ")
+    assert what in str(error.value)
+    assert "expected" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_name_says_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(CostModelError, match=r"frobnitz: no such cost model, expected .*bytes, flops.*roofline"):
+        load("frobnitz")
+    with pytest.raises(CostModelError, match="cannot be read"):
+        load(tmp_path / "none.toml")
+
+
+def small_model() -> onnx.ModelProto:
+    """Relu(Add(x, Mul(c, c))), with names for two of three nodes."""
+    nodes = [
+        helper.make_node("Mul", ["c", "c"], ["square"], name="squared"),
+        helper.make_node("Add", ["x", "square"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["y"], name="last"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
+        [numpy_helper.from_array(np.full(4, 2, np.float32), "c")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_a_model_is_priced_node_by_node(tmp_path: Path) -> None:
+    found = cost(small_model(), "flops", {"batch": 3})
+    assert [(node.name, node.op) for node in found.nodes] == [("squared", "Mul"), ("sum", "Add"), ("last", "Relu")]
+    # A constant node costs nothing to run.
+    assert [node.cost for node in found.nodes] == [0.0, 12.001, 12.001]
+    assert found.total == sum(node.cost for node in found.nodes)
+    assert (found.unit, found.model, found.constant_bytes) == ("flops", "flops", 16)
+    file = tmp_path / "m.onnx"
+    onnx.save(small_model(), file)
+    assert cost(file, load("flops"), {"batch": 3}) == found
