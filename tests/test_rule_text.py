@@ -1,0 +1,128 @@
+"""Rule text: what it becomes, and that a mistake is named by file, line and column."""
+
+import pytest
+
+from superopt.errors import OptionError, RuleError
+from superopt.rule_text import parse
+from superopt.rules import Absent, Apply, Made, Number, Output, Var
+
+FOLD = """
+rule fold: reassociates
+  BatchNormalization(Conv(x, w, b, **a), s, t, m, v, epsilon=e)
+    => Conv(x, Mul(w, Unsqueeze(k, axes=trailing_axes(w))), Add(Mul(Sub(b, m), k), t), **a)
+  let k = Div(s, Sqrt(Add(v, scalar(e, like=v))))
+  when same_dtype(w, s, v)
+  only if constant(w, b, s, t, m, v)
+  from ioffe2015batchnorm
+"""
+
+
+def test_a_rule_becomes_patterns_and_conditions() -> None:
+    (rule,) = parse(FOLD)
+    (left,), (right,) = rule.left, rule.right
+    assert isinstance(left, Apply) and left.op == "BatchNormalization"
+    assert left.args[1:] == (Var("s"), Var("t"), Var("m"), Var("v"))
+    assert [(name, expr.text) for name, expr in left.attrs] == [("epsilon", "e")]
+    assert isinstance(right, Apply) and right.rest == "a"
+    scale = right.args[1].args[1].args[0]  # type: ignore[union-attr]
+    shift = right.args[2].args[0].args[1]  # type: ignore[union-attr]
+    assert scale == shift, "a let stands for one term wherever it is used"
+    assert isinstance(scale.args[1].args[0].args[1], Made)
+    assert [expr.text for expr in rule.when] == ["same_dtype(w, s, v)"]
+    assert [expr.text for expr in rule.only_if] == ["constant(w, b, s, t, m, v)"]
+    assert rule.sources == ("ioffe2015batchnorm",)
+
+
+def test_numbers_and_absent_arguments() -> None:
+    (rule,) = parse("rule r: exact\n  Mul(Clip(Add(x, 3), 0, None), -0.5) => Clip(x)\n")
+    (left,) = rule.left
+    assert isinstance(left, Apply)
+    clip = left.args[0]
+    assert isinstance(clip, Apply)
+    assert clip.args[1:] == (Number(0, 1), Absent())
+    assert left.args[1] == Number(-0.5, 2)
+    assert rule.right == (Apply("Clip", (Var("x"), Absent(), Absent())),)
+
+
+def test_both_directions_families_and_roots() -> None:
+    rules = parse(
+        "group pointwise = Relu, Tanh\n"
+        "rule sink: exact\n  Transpose(F(x), perm=p) <=> F(Transpose(x, perm=p))\n  for F in pointwise, Neg\n"
+        "rule both: exact\n  (Relu(x), Neg(x)) => (Split(Identity(x), axis=0, split=(1, 1))[0], Relu(x))\n"
+    )
+    names = [rule.name for rule in rules]
+    assert names == [
+        "sink[Relu]", "sink-back[Relu]", "sink[Tanh]", "sink-back[Tanh]", "sink[Neg]", "sink-back[Neg]", "both",
+    ]  # fmt: skip
+    assert rules["sink[Tanh]"].left == rules["sink-back[Tanh]"].right
+    assert isinstance(rules["both"].right[0], Output)
+
+
+def test_stars_expand_to_so_many_terms() -> None:
+    (rule,) = parse("rule r: exact\n  Concat(*(Relu(x) for x in xs), axis=k) => Relu(Concat(*xs, axis=k))\n")
+    assert rule.stars == ("xs",)
+    three = rule.expanded(3)
+    (left,) = three.left
+    assert isinstance(left, Apply) and left.args == tuple(Apply("Relu", (Var(f"xs.{index}"),)) for index in range(3))
+    assert three.stars == ()
+
+
+def test_siblings_expand_to_roots() -> None:
+    (rule,) = parse(
+        "rule r: reassociates\n  siblings(MatMul(x, *w))\n"
+        "    => Split(MatMul(x, Concat(*w, axis=1)), axis=1, split=dims(w, 1))\n"
+    )
+    assert rule.siblings
+    pair = rule.expanded(2)
+    assert pair.left == (Apply("MatMul", (Var("x"), Var("w.0"))), Apply("MatMul", (Var("x"), Var("w.1"))))
+    assert [root.index for root in pair.right if isinstance(root, Output)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ("rule x: exact\n  Relu(x) => y", "f:2:14", "not on the left side"),
+        ("rule x: exact\n  Relu(x) =>\n    Neg(y)", "f:3:9", "not on the left side"),
+        ("rule x: exact\n  Relu(x => x", "f:2:", "Python expression"),
+        ("rule x: wrong\n  Relu(x) => x", "f:1:1", "numeric class"),
+        ("rule x: exact\n  Softmax(x) => x", "f:2:3", "counts from the end"),
+        ("rule x: exact\n  Transpose(x) => x", "f:2:3", "no default for perm"),
+        ("rule x: exact\n  Frobnicate(x) => x", "f:2:3", "no operator"),
+        ("rule x: exact\n  Relu(x, y) => x", "f:2:3", "1 were expected"),
+        ("rule x: exact\n  Relu(x, speed=3) => x", "f:2:", "no attribute speed"),
+        ("rule x: exact\n  Relu(x) => 0", "f:2:14", "scalar(0, like=x)"),
+        ("rule x: exact\n  Relu(x) => x\n  when nosuch(x)", "f:3:8", "no function nosuch"),
+        ("rule x: exact\n  Relu(x) => x\n  when rank(y) == 2", "f:3:", "y is not bound"),
+        ("rule x: exact\n  Relu(x) == x", "f:2:3", "'=>' or '<=>'"),
+        ("rule x: exact\n  (Relu(x), x) => x", "f:2:19", "equally many"),
+        ("rule x: exact", "f:1:1", "an equation"),
+        ("  rule x", "f:1:1", "indented line before any rule"),
+        ("rule x: approximates\n  Relu(x) => x", "f:1:1", "within"),
+        ("rule x: exact ignoring rain\n  Relu(x) => x", "f:1:1", "cannot be ignored"),
+        ("rejected x: exact\n  Relu(x) => x", "f:1:1", "because"),
+        ("rule x: exact\n  F(x) => x\n  for F in nogroup", "f:3:", "no group"),
+        ("rule x: exact\n  Relu(x) => x\nrule x: exact\n  Neg(x) => x", "f:3:1", "stands at line 1"),
+        ("rule x: exact\n  Relu(x) => x\n  when __import__('os')", "f:3:", "no function __import__"),
+        ("rule x: exact\n  Relu(x) => x\n  when x.load", "f:3:", "bundle"),
+    ],
+)
+def test_a_mistake_is_named_where_it_is(text: str, where: str, what: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        parse(text, "f")
+    assert str(caught.value).startswith(where)
+    assert what in str(caught.value)
+
+
+def test_sets_of_rules() -> None:
+    rules = parse(
+        "rule a: exact\n  Identity(x) => x\nrule b: reassociates ignoring nan\n  F(F(x)) => x\n  for F in Neg, Not\n"
+    )
+    assert [rule.name for rule in rules.without("b")] == ["a"]
+    assert [rule.name for rule in rules.only("b[Not]")] == ["b[Not]"]
+    assert [rule.name for rule in rules.of_class("exact")] == ["a"]
+    assert [rule.name for rule in rules.of_class("reassociates")] == ["a"]
+    assert len(rules.of_class("reassociates", ["nan"])) == 3
+    assert len(rules + rules) == 3
+    assert rules.hash != rules.without("a").hash
+    with pytest.raises(OptionError, match="no rule is named c"):
+        rules.without("c")

@@ -1,0 +1,238 @@
+"""Saturation: what rules join, what they must not, and that it ends."""
+
+import numpy as np
+import pytest
+
+from superopt.eclasses import EGraph
+from superopt.rule_text import parse
+from superopt.saturate import Limits, Saturation, saturate
+from superopt.terms import TensorType, TermGraph, parse_type
+from tests.terms_builder import TermsBuilder
+
+LIMITS = Limits(nodes=2000, iterations=12)
+
+
+def run(graph: TermGraph, text: str, limits: Limits = LIMITS, opset: int = 21) -> Saturation:
+    return saturate(graph, parse(text), limits, opset)
+
+
+def ops(egraph: EGraph, number: int) -> set[str]:
+    return {node.op for node in egraph.classes[number].nodes}
+
+
+def root_ops(result: Saturation) -> set[str]:
+    return ops(result.egraph, result.egraph.roots[0])
+
+
+def test_without_rules_every_term_is_a_class_of_its_own() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[$batch,4]")
+    graph = build.graph(build.node("Relu", build.node("Neg", x)), x)
+    result = run(graph, "")
+    assert result.stopped_by == "saturated"
+    assert [[node.op for node in eclass.nodes] for eclass in result.egraph.classes] == [["Input"], ["Neg"], ["Relu"]]
+    assert [node.original for eclass in result.egraph.classes for node in eclass.nodes] == [0, 1, 2]
+    assert result.egraph.roots == (2, 0)
+    assert result.egraph.classes[2].type == parse_type("float32[$batch,4]")
+
+
+def test_a_match_joins_classes_and_says_which_rule_it_was() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[4]")
+    result = run(build.graph(build.node("Neg", build.node("Neg", x))), "rule r: exact\n  Neg(Neg(x)) => x\n")
+    assert root_ops(result) == {"Input", "Neg"}
+    assert result.matches["r"] >= 1, "the class that is joined matches again"
+    made = run(build.graph(build.node("Neg", x)), "rule r: exact\n  Neg(x) => Mul(x, scalar(-1.0, like=x))\n")
+    assert {node.op: node.rule for node in made.egraph.classes[made.egraph.roots[0]].nodes} == {"Neg": None, "Mul": "r"}
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_commutative_operands_match_in_either_order(swapped: bool) -> None:
+    build = TermsBuilder()
+    x, c = build.input("x", "float32[4]"), build.constant(3.0)
+    added = build.node("Add", c, x) if swapped else build.node("Add", x, c)
+    assert root_ops(run(build.graph(added), "rule r: exact\n  Add(x, 3) => Relu(x)\n")) == {"Add", "Relu"}
+
+
+@pytest.mark.parametrize(
+    ("value", "matches"), [(3.0, True), ([3.0], True), (3.5, False), ([3.0, 3.0, 3.0, 3.0], False)]
+)
+def test_a_number_is_a_constant_of_one_element(value: float, matches: bool) -> None:
+    build = TermsBuilder()
+    x, c = build.input("x", "float32[4]"), build.constant(value)
+    result = run(build.graph(build.node("Sub", x, c)), "rule r: exact\n  Sub(x, 3) => Relu(x)\n")
+    assert (root_ops(result) == {"Sub", "Relu"}) is matches
+
+
+def test_zero_has_the_sign_that_is_written() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[4]")
+    plus, minus = build.node("Add", x, build.constant(0.0)), build.node("Add", x, build.constant(-0.0))
+    result = run(build.graph(plus, minus), "rule r: exact\n  Add(x, -0.0) => x\n")
+    assert ops(result.egraph, result.egraph.roots[0]) == {"Add"}
+    assert ops(result.egraph, result.egraph.roots[1]) == {"Add", "Input"}
+
+
+def test_attributes_bind_are_equal_or_have_their_default() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[2,3,4]")
+    turned = build.node("Transpose", build.node("Transpose", x, perm=(1, 0, 2)), perm=(1, 0, 2))
+    other = build.node("Transpose", build.node("Transpose", x, perm=(1, 0, 2)), perm=(0, 2, 1))
+    result = run(build.graph(turned, other), "rule r: exact\n  Transpose(Transpose(x, perm=p), perm=p) => Relu(x)\n")
+    assert "Relu" in ops(result.egraph, result.egraph.roots[0])
+    assert "Relu" not in ops(result.egraph, result.egraph.roots[1])
+    leaky = TermsBuilder()
+    y = leaky.input("y", "float32[4]")
+    graph = leaky.graph(leaky.node("LeakyRelu", y, alpha=0.009999999776482582), leaky.node("LeakyRelu", y, alpha=0.5))
+    result = run(graph, "rule r: exact\n  LeakyRelu(x) => Relu(x)\n")
+    assert [("Relu" in ops(result.egraph, root)) for root in result.egraph.roots] == [True, False]
+
+
+def test_a_bundle_of_attributes_is_carried_and_overridden() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[1,2,5,5]")
+    w, b = build.constant(np.ones((2, 2, 3, 3))), build.constant(np.ones(2))
+    graph = build.graph(build.conv(x, w, b, pads=(1, 1, 1, 1), strides=(2, 2)))
+    result = run(graph, "rule r: exact\n  Conv(x, w, b, **a) => Conv(Relu(x), w, b, **a)\n")
+    strides = {node.attrs["strides"] for node in result.egraph.classes[result.egraph.roots[0]].nodes}
+    assert strides == {(2, 2)}
+    assert result.stopped_by == "iterations"
+
+
+def test_a_right_side_of_another_type_is_refused_and_named() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[2,3]")
+    graph = build.graph(build.node("Relu", x))
+    result = run(graph, "rule bad: exact\n  Relu(x) => Transpose(x, perm=(1, 0))\n")
+    assert root_ops(result) == {"Relu"}
+    assert [clash.rule for clash in result.clashes] == ["bad"]
+
+
+def test_a_rule_waits_for_an_opset_that_has_its_operators() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[2,3]")
+    graph = build.graph(build.node("Relu", x))
+    text = "rule r: exact\n  Relu(x) => Mish(x)\n"
+    assert root_ops(run(graph, text, opset=17)) == {"Relu"}
+    assert root_ops(run(graph, text, opset=18)) == {"Relu", "Mish"}
+
+
+def test_symbols_stay_and_unknown_sizes_do_not_meet_a_condition() -> None:
+    text = "rule r: exact\n  Add(x, y) => Mul(x, y)\n  when same_shape(x, y)\n"
+    build = TermsBuilder()
+    x, y, z = (build.input(name, f"float32[{dims}]") for name, dims in (("x", "$n,2"), ("y", "$n,2"), ("z", "$m,2")))
+    result = run(build.graph(build.node("Add", x, y), build.node("Add", x, z)), text)
+    assert ops(result.egraph, result.egraph.roots[0]) == {"Add", "Mul"}
+    assert ops(result.egraph, result.egraph.roots[1]) == {"Add"}
+
+
+def test_what_is_constant_is_known_and_not_rewritten() -> None:
+    build = TermsBuilder()
+    x, c = build.input("x", "float32[4]"), build.constant([1.0, 2.0, 3.0, 4.0])
+    total = build.node("Add", x, build.node("Neg", build.node("Neg", c)))
+    result = run(
+        build.graph(total),
+        "rule r: exact\n  Neg(Neg(x)) => x\nrule s: exact\n  Add(x, y) => Sub(x, Neg(y))\n  only if constant(y)\n",
+    )
+    assert result.matches["r"] == 0
+    assert root_ops(result) == {"Add", "Sub"}
+    constants = [eclass for eclass in result.egraph.classes if eclass.constant]
+    assert len(constants) == 4
+
+
+def test_a_star_matches_what_occurs() -> None:
+    build = TermsBuilder()
+    x, y, z = (build.input(name, "float32[2,3]") for name in "xyz")
+    three = build.node("Concat", *(build.node("Relu", v) for v in (x, y, z)), axis=1)
+    mixed = build.node("Concat", build.node("Relu", x), y, axis=0)
+    text = "rule r: exact\n  Concat(*(Relu(v) for v in vs), axis=k) => Relu(Concat(*vs, axis=k))\n"
+    result = run(build.graph(three, mixed), text)
+    assert ops(result.egraph, result.egraph.roots[0]) == {"Concat", "Relu"}
+    assert ops(result.egraph, result.egraph.roots[1]) == {"Concat"}
+
+
+def test_two_roots_are_joined_at_once() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[4,2]")
+    graph = build.graph(build.node("Relu", x), build.node("Neg", x))
+    text = (
+        "rule r: exact\n  (Relu(x), Neg(x))\n"
+        "    => (Split(Concat(x, x, axis=0), axis=0, split=(4, 4))[0], Split(Concat(x, x, axis=0), axis=0, split=(4, 4))[1])\n"
+    )
+    result = run(graph, text)
+    assert ops(result.egraph, result.egraph.roots[0]) == {"Relu", "Project"}
+    assert ops(result.egraph, result.egraph.roots[1]) == {"Neg", "Project"}
+
+
+SIBLINGS = """
+rule merge: reassociates
+  siblings(Conv(x, *w, *b, **a)) => Split(Conv(x, Concat(*w, axis=0), Concat(*b, axis=0), **a), axis=1, split=dims(w, 0))
+  when a.group == 1
+  only if constant(w, b)
+"""
+
+
+def branches(count: int, dtype: str = "float32", odd: int | None = None) -> TermGraph:
+    build = TermsBuilder()
+    rng = np.random.default_rng(0)
+    x = build.input("x", f"{dtype}[1,2,5,5]")
+    roots = []
+    for index in range(count):
+        size = 1 if index == odd else 3
+        w = build.constant(rng.standard_normal((index + 1, 2, size, size)), dtype)
+        roots.append(build.conv(x, w, build.constant(rng.standard_normal(index + 1), dtype)))
+    return build.graph(*roots)
+
+
+def test_siblings_are_merged_once_as_a_set() -> None:
+    result = run(branches(5), SIBLINGS)
+    assert result.matches == {"merge": 1}
+    assert result.stopped_by == "saturated"
+    for index, root in enumerate(result.egraph.roots):
+        (projection,) = [node for node in result.egraph.classes[root].nodes if node.op == "Project"]
+        assert projection.attrs["index"] == index
+    merged = [eclass for eclass in result.egraph.classes if any(node.rule == "merge" for node in eclass.nodes)]
+    assert parse_type("float32[1,15,3,3]") in [eclass.type for eclass in merged]
+
+
+def test_a_sibling_that_does_not_fit_is_left_out() -> None:
+    result = run(branches(4, odd=1), SIBLINGS)
+    merged = [any(node.op == "Project" for node in result.egraph.classes[root].nodes) for root in result.egraph.roots]
+    assert merged == [True, False, True, True]
+
+
+def test_a_convolution_and_its_folded_form_are_no_siblings() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[1,2,5,5]")
+    conv = build.conv(x, build.constant(np.ones((2, 2, 3, 3))), build.constant(np.ones(2)))
+    graph = build.graph(build.node("Mul", conv, build.constant(np.full((2, 1, 1), 3.0))))
+    fold = (
+        "rule fold: reassociates\n  Mul(Conv(x, w, b, **a), c) => Conv(x, Mul(w, scalar(3.0, like=w)), b, **a)\n"
+        "  only if constant(w, c)\n"
+    )
+    result = run(graph, fold + SIBLINGS)
+    assert result.matches == {"fold": 1, "merge": 0}
+
+
+def test_limits_stop_with_a_valid_result() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[4]")
+    graph = build.graph(build.node("Relu", x))
+    grows = "rule r: exact\n  Relu(x) => Add(x, Relu(Mul(x, x)))\n"
+    assert run(graph, grows, Limits(nodes=1000, iterations=3)).stopped_by == "iterations"
+    assert run(graph, grows, Limits(nodes=30, iterations=500)).stopped_by == "nodes"
+    assert run(graph, grows, Limits(nodes=10**6, iterations=10**6, seconds=0.3)).stopped_by == "seconds"
+
+
+def test_the_same_graph_gives_the_same_classes() -> None:
+    first, second = run(branches(5), SIBLINGS), run(branches(5), SIBLINGS)
+    assert first.egraph.classes == second.egraph.classes
+
+
+def test_bytes_of_strings_survive_the_engine() -> None:
+    build = TermsBuilder()
+    x = build.input('a "quoted"\\ name\twith\nall', "float32[$odd name,$;,2]")
+    result = run(build.graph(build.node("Relu", x)), "")
+    (node,) = result.egraph.classes[0].nodes
+    assert node.attrs["name"] == 'a "quoted"\\ name\twith\nall'
+    assert result.egraph.classes[0].type == TensorType("float32", ("odd name", ";", 2))
