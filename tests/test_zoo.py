@@ -35,7 +35,8 @@ def test_the_topologies_run_as_they_are_and_with_constants_known() -> None:
 
 def test_a_wheel_with_another_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def download(command: list[str], *, check: bool) -> None:
-        assert "onnx-asr==0.12.0" in command and check
+        assert check
+        assert "onnx-asr==0.12.0" in command
         Path(command[command.index("--dest") + 1], "onnx_asr-0.12.0-py3-none-any.whl").write_bytes(b"something else")
 
     monkeypatch.setattr(zoo.platformdirs, "user_cache_path", lambda name: tmp_path / name)
