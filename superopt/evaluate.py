@@ -12,6 +12,7 @@ import onnxruntime as ort
 from onnx import helper
 
 from superopt.errors import EvaluationError
+from superopt.kernels import is_float
 from superopt.model import Model, serialized
 
 Value: TypeAlias = Any
@@ -43,8 +44,9 @@ class Runner:
             options.add_session_config_entry("session.disable_prepacking", "1")
             options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
-        # Two sessions that spin wait on two cores slow each other down.
+        # Sessions that spin while they wait slow each other down.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0" if threads == 1 else "1")
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         if isinstance(model, Model) and model.folder is not None:
             folder = "session.model_external_initializers_file_folder_path"
             options.add_session_config_entry(folder, str(model.folder.resolve()))
@@ -132,15 +134,20 @@ def same_bits(left: Value, right: Value) -> bool:
 
 
 def _same_array(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
+    return a.shape == b.shape and a.dtype == b.dtype and bool(np.all(equal_bits(a, b)))
+
+
+def equal_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Which elements of two arrays of one shape and type have the same bits; any NaN is equal to any NaN."""
     if a.dtype.kind in "OUSbiu":
-        return bool(np.array_equal(a, b))
-    unsigned = np.dtype(f"u{a.dtype.itemsize}") if a.dtype.kind != "c" else None
-    if unsigned is None:
-        return _same_array(a.real, b.real) and _same_array(a.imag, b.imag)
+        return np.asarray(a == b)
+    if a.dtype.kind == "c":
+        return np.asarray(equal_bits(a.real, b.real) & equal_bits(a.imag, b.imag))
+    unsigned = np.dtype(f"u{a.dtype.itemsize}")
     equal = np.ascontiguousarray(a).view(unsigned) == np.ascontiguousarray(b).view(unsigned)
-    return bool(np.all(equal | (np.isnan(a) & np.isnan(b))))
+    if a.dtype.kind == "V" and not is_float(a.dtype):
+        return np.asarray(equal.reshape(a.shape))
+    return np.asarray(equal.reshape(a.shape) | (np.isnan(a) & np.isnan(b)))
 
 
 def run_model(

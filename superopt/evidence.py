@@ -1,0 +1,202 @@
+"""What is known of the original before anything is compared with it: outputs, truth, and its own sensitivity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from superopt.distance import Spread, difference, spread, unit_roundoff
+from superopt.errors import EvaluationError, SuperoptError
+from superopt.evaluate import Feed, Runner, Value, arrays_of, same_bits
+from superopt.kernels import is_float
+from superopt.lower import lower
+from superopt.model import Model
+from superopt.perturb import has_random, perturbed_feed, perturbed_model, with_seeds
+from superopt.sample import runner_of
+from superopt.truth import TermRunner, float64_truth
+
+Outputs = Mapping[str, Value]
+
+_HEAVY = 1 << 25
+"""Bytes of a model above which two feeds are enough."""
+
+MORE_UNITS, MORE_TIMES = 4, 4
+"""How the sensitivity is measured again where a first verdict is against the new model: units in the last place, and
+how many times."""
+
+
+@dataclass
+class Evidence:
+    """The original's outputs on some feeds, and how far it is to be trusted.
+
+    ``noise`` are the outputs again, per feed: with inputs and weights moved by a unit in the last place, and with
+    onnxruntime's optimizations on. ``truth`` are outputs in float64 of the first feed; ``no_truth`` says why there are
+    none. ``random`` names outputs that differ from run to run. ``by_terms`` is true where onnxruntime does not run the
+    model, and its terms are evaluated in float64 instead.
+    """
+
+    model: Model
+    feeds: tuple[Feed, ...]
+    outputs: Sequence[Outputs]
+    noise: list[list[Outputs]]
+    truth: Outputs | None = None
+    no_truth: str | None = None
+    narrow: tuple[str, ...] = ()
+    random: frozenset[str] = frozenset()
+    by_terms: bool = False
+    seeded: bool = False
+    perturbations: int = 0
+    wider: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    def widen(self, seed: int) -> None:
+        """Measures the sensitivity again, with larger steps and more often."""
+        if self.wider:
+            return
+        self.wider = True
+        for time in range(MORE_TIMES):
+            self._add_noise(seed + 100 + time, MORE_UNITS)
+
+    def _add_noise(self, seed: int, units: int) -> None:
+        moved = perturbed_model(self.model, seed, units)
+        models = [self.model] if moved is None else [moved]
+        for model in models:
+            try:
+                runner = _runner(model, self.by_terms)
+                results = [runner.run(perturbed_feed(feed, seed, units)) for feed in self.feeds]
+            except EvaluationError:
+                continue  # Moved weights may lead where the model cannot follow: that says nothing of rounding.
+            self.perturbations += 1
+            for place, result in enumerate(results):
+                self.noise[place].append(result)
+
+
+def gather(model: Model, feeds: Sequence[Feed], *, exact: bool = False, seed: int = 0) -> Evidence:
+    """Runs the original in all the ways that judging needs; ``exact`` leaves out what bit-exactness has no use for.
+
+    Raises EvaluationError where the model cannot be run.
+    """
+    used = tuple(feeds[:2] if model.proto.ByteSize() > _HEAVY else feeds)
+    if not used:
+        raise EvaluationError("no inputs to run it on")
+    random_inside = has_random(model.proto)
+    seeded = with_seeds(model) if random_inside else None
+    subject = seeded or model
+    runner = runner_of(subject)
+    by_terms = isinstance(runner, TermRunner)
+    outputs = [runner.run(feed) for feed in used]
+    random: frozenset[str] = frozenset()
+    if random_inside:
+        again = [_runner(subject, by_terms).run(feed) for feed in used]
+        random = frozenset(
+            name
+            for first, second in zip(outputs, again, strict=True)
+            for name in first
+            if not same_bits(first[name], second[name])
+        )
+    types = runner.output_types if isinstance(runner, Runner) else {}
+    evidence = Evidence(subject, used, outputs, [[] for _ in used], random=random, by_terms=by_terms, types=types)
+    evidence.seeded = seeded is not None
+    if exact:
+        evidence.no_truth = "not asked for: bits are compared"
+        return evidence
+    try:
+        for place, feed in enumerate(used):
+            evidence.noise[place].append(runner.run(perturbed_feed(feed, seed)))
+        evidence.perturbations += 1
+    except EvaluationError:
+        pass  # Moved inputs may be out of a model's range; moved weights and optimizations still speak.
+    del runner
+    evidence._add_noise(seed + 1, 1)
+    if not by_terms:
+        try:
+            optimized = Runner(subject, optimized=True)
+            for place, feed in enumerate(used):
+                evidence.noise[place].append(optimized.run(feed))
+        except EvaluationError:
+            pass  # The original may be beyond onnxruntime's own optimizations; that is not the new model's fault.
+    _find_truth(evidence)
+    return evidence
+
+
+def _runner(model: Model, by_terms: bool) -> Runner | TermRunner:
+    return TermRunner(model) if by_terms else Runner(model)
+
+
+def _find_truth(evidence: Evidence) -> None:
+    """The first feed's outputs in float64, where they are near to what onnxruntime makes of it."""
+    if evidence.by_terms:
+        evidence.no_truth = "onnxruntime does not run the model: its terms are evaluated in float64 on both sides"
+        return
+    try:
+        lowered = lower(evidence.model)
+        truth = float64_truth(lowered.graph, evidence.feeds[0], evidence.model)
+    except SuperoptError as error:
+        evidence.no_truth = f"no float64 evaluation: {error}"
+        return
+    values = dict(zip(lowered.root_names, truth.values, strict=True))
+    found = {name: values[name] for name in evidence.outputs[0]}
+    for name, value in found.items():
+        problem = _beyond_rounding(evidence, name, value)
+        if problem:
+            evidence.no_truth = f"float64 and onnxruntime differ beyond rounding on the original: {name}, {problem}"
+            return
+    evidence.truth, evidence.narrow = found, truth.narrow
+
+
+def _beyond_rounding(evidence: Evidence, name: str, value: Value) -> str | None:
+    """What speaks against an output in float64 being what onnxruntime rounds."""
+    mine, true = arrays_of(evidence.outputs[0][name]), arrays_of(value)
+    if len(mine) != len(true):
+        return f"{len(mine)} and {len(true)} tensors"
+    for place, (a, t) in enumerate(zip(mine, true, strict=True)):
+        if a.shape != t.shape:
+            return f"shapes {list(a.shape)} and {list(t.shape)}"
+        if not is_float(a.dtype):
+            continue
+        if not np.array_equal(np.isfinite(a), np.isfinite(t)):
+            return "not finite in the same places"
+        noise = noise_of(evidence, 0, name, place)
+        allowed = noise * 64 + spread(a.astype(np.float64)) * (2**10 * unit_roundoff(a.dtype))
+        off = difference(a, t)
+        if off.exceeds(allowed):
+            return f"by {off.largest:.3g}, of which {allowed.largest:.3g} may be rounding"
+    return None
+
+
+def noise_of(evidence: Evidence, feed: int, name: str, place: int) -> Spread:
+    """The most that a float output moved by itself: tensor ``place`` of an output, on one feed."""
+    base = arrays_of(evidence.outputs[feed][name])[place]
+    found = Spread()
+    for other in _others(evidence, feed, name, place, base):
+        found = found | difference(other, base)
+    return found
+
+
+def flips_of(evidence: Evidence, feed: int, name: str, place: int) -> int:
+    """The most elements of a tensor that changed by themselves: in value, or for floats in being finite."""
+    base = arrays_of(evidence.outputs[feed][name])[place]
+    return max((changed(other, base) for other in _others(evidence, feed, name, place, base)), default=0)
+
+
+def changed(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> int:
+    """How many elements differ: in value, or for floats in being NaN, infinity or finite."""
+    if is_float(left.dtype):
+        finite = np.isfinite(left) & np.isfinite(right)
+        same = finite | (left == right) | (np.isnan(left) & np.isnan(right))
+        return int(np.count_nonzero(~same))
+    return int(np.count_nonzero(left != right))
+
+
+def _others(
+    evidence: Evidence, feed: int, name: str, place: int, base: np.ndarray[Any, Any]
+) -> list[np.ndarray[Any, Any]]:
+    found = []
+    for outputs in evidence.noise[feed]:
+        arrays = arrays_of(outputs.get(name))
+        if place < len(arrays) and arrays[place].shape == base.shape:
+            found.append(arrays[place])
+    return found
