@@ -52,8 +52,14 @@ class Bounded:
     bound: Float
 
 
-def bounded(graph: TermGraph, inputs: Mapping[str, Array], roundoff: float | None = None) -> list[Bounded]:
-    """The roots' values with bounds; ``roundoff`` stands for every float type's own (None: as each type has it)."""
+def bounded(
+    graph: TermGraph, inputs: Mapping[str, Array], roundoff: float | None = None, rounded: frozenset[str] = frozenset()
+) -> list[Bounded]:
+    """The roots' values with bounds; ``roundoff`` stands for every float type's own (None: as each type has it).
+
+    Inputs named in ``rounded`` stand for any numbers that round to them in their type, as float attributes and the
+    constants of the graph do, unless they have few bits.
+    """
     keep: dict[int, Array] = {}
     with np.errstate(all="ignore"):
         values = evaluate_graph(graph, inputs, FLOAT64, keep)
@@ -62,13 +68,13 @@ def bounded(graph: TermGraph, inputs: Mapping[str, Array], roundoff: float | Non
             if node.op == PROJECT and index in keep:
                 errors[index] = (errors[node.args[0]][int(str(node.attrs["index"]))],)
             elif index in keep or all(arg in keep or arg == ABSENT for arg in node.args) and node.op != PROJECT:
-                errors[index] = _error(graph, index, keep, errors, roundoff)
+                errors[index] = _error(graph, index, keep, errors, roundoff, rounded)
     return [Bounded(value, errors[root][0]) for value, root in zip(values, graph.roots, strict=True)]
 
 
 def _error(
     graph: TermGraph, index: int, keep: Mapping[int, Array], errors: Mapping[int, tuple[Float, ...]],
-    roundoff: float | None,
+    roundoff: float | None, rounded: frozenset[str],
 ) -> tuple[Float, ...]:  # fmt: skip
     node = graph.nodes[index]
     kind = graph.types[index]
@@ -78,9 +84,9 @@ def _error(
     if dtype not in ROUNDOFF:
         unit = 0.0
     if node.op == INPUT:
-        return (np.zeros(keep[index].shape),)
+        return (_of_rounding(keep[index], dtype) if node.attrs["name"] in rounded else np.zeros(keep[index].shape),)
     if node.op == CONST:
-        return (_of_constant(graph, node),)
+        return (_of_rounding(keep[index], dtype),)
     args = [None if arg == ABSENT else keep[arg] for arg in node.args]
     errs = [None if arg == ABSENT else errors[arg][0] for arg in node.args]
     call = _Call(node, args, errs, unit, keep.get(index))
@@ -117,16 +123,19 @@ class _Call:
         return apply(self.node.op, attrs or self.node.attrs, args, FLOAT64)[0].astype(np.float64)
 
 
-def _of_constant(graph: TermGraph, node: Node) -> Float:
-    """A constant that a rule makes is rounded to its type once, unless it has few bits."""
-    constant = graph.constants[str(node.attrs["key"])]
-    array = constant.array()
-    if constant.type.dtype not in ROUNDOFF:
+def few_bits(value: Float) -> NDArray[np.bool_]:
+    """Whether numbers are whole, or have a mantissa of at most 7 bits and are not so small that a short type has no more:
+    then they stand for themselves alone."""
+    mantissa, exponent = np.frexp(value)
+    return np.asarray((np.floor(value) == value) | (np.floor(mantissa * 128) == mantissa * 128) & (exponent > -12))
+
+
+def _of_rounding(array: Array, dtype: str) -> Float:
+    """What rounding to an element type may have changed."""
+    if dtype not in ROUNDOFF:
         return np.zeros(array.shape)
     value = np.abs(array.astype(np.float64))
-    whole = np.floor(value * 4096) == value * 4096
-    unit = ROUNDOFF[constant.type.dtype]
-    return np.where(whole, 0.0, value * unit + _SMALLEST.get(constant.type.dtype, 0.0))
+    return np.where(few_bits(value), 0.0, value * ROUNDOFF[dtype] + _SMALLEST.get(dtype, 0.0))
 
 
 _SMALLEST: Mapping[str, float] = {"float16": 2.0**-25, "bfloat16": 2.0**-134, "float32": 2.0**-150}
@@ -270,8 +279,20 @@ def _deviation(call: _Call) -> Float:
     return most
 
 
+def _of_attributes(call: _Call) -> Float:
+    """How far the result moves when float attributes move by what rounding them to float32 may have changed."""
+    base = call.of(call.args)
+    most = np.zeros(base.shape)
+    for name, value in call.node.attrs.items:
+        if isinstance(value, float) and not few_bits(np.asarray(value)):
+            for sign in (-1.0, 1.0):
+                moved = call.of(call.args, call.node.attrs.replaced(**{name: value * (1 + sign * ROUNDOFF["float32"])}))
+                most = np.fmax(most, np.abs(moved - base))
+    return most
+
+
 def _pointwise(call: _Call) -> Float:
-    return _deviation(call) + FUNCTION_ULPS * call.unit * np.maximum(call.result(), 1.0)
+    return _deviation(call) + _of_attributes(call) + FUNCTION_ULPS * call.unit * np.maximum(call.result(), 1.0)
 
 
 def _mixing(call: _Call) -> Float:

@@ -25,7 +25,7 @@ from superopt.values import FUNCTIONS, Unknown, Value
 
 Array = NDArray[np.generic]
 
-TRIES_PER_POINT = 40
+TRIES_PER_POINT = 30
 REPEATS = 2
 """How many instances of one signature (types and attributes) are taken; they differ in content."""
 
@@ -56,6 +56,7 @@ class Clues:
     wanted: tuple[AttrValue, ...]
     numbers: tuple[int | float, ...]
     constant: frozenset[str]
+    either: tuple[str, ...]
     read: frozenset[str]
     dtypes: tuple[str, ...]
     outputs: int
@@ -110,6 +111,7 @@ def _attempt(rule: Rule, clues: Clues, maker: random.Random, dropped: int | None
     dice.plain = dice.chance(0.35)
     dice.outputs = clues.outputs
     draft = Draft(dice, _evaluated)
+    draft.constant = clues.constant | {name for name in clues.either if dice.chance(0.5)}
     hint: TensorType | None = None
     try:
         for root in rule.left:
@@ -117,15 +119,19 @@ def _attempt(rule: Rule, clues: Clues, maker: random.Random, dropped: int | None
             hint = found if isinstance(found, TensorType) else None
     except Rejected:
         return None
-    quiet, reading = _conditions(rule, dropped)
-    blank = binding_of(draft, clues, {})
+    # What makes a rule worth while does not make it sound: a `when` may be needed only without it.
+    quiet, reading = _conditions(rule, dropped, worthwhile=dropped is None or dice.chance(0.5))
+    blank = binding_of(draft, {})
+    if all(value.constant for value in blank.values() if isinstance(value, Value)):
+        # What is constant throughout is evaluated, not rewritten.
+        return None
     if not holds(quiet, blank):
         return None
     if dropped is not None and not _reads(rule.when[dropped]) and holds((rule.when[dropped],), blank):
         return None
     for _ in range(6 if reading or clues.read else 1):
         arrays = {name: _content(name, tensor, draft, clues) for name, tensor in draft.types.items()}
-        binding = binding_of(draft, clues, arrays)
+        binding = binding_of(draft, arrays)
         if not holds(reading, binding) or not numbers_match(rule, binding):
             continue
         if dropped is not None and holds((rule.when[dropped],), binding):
@@ -142,16 +148,19 @@ def _instance(rule: Rule, binding: Binding, arrays: Mapping[str, Array], clues: 
         return None
     if not all(isinstance(left.types[root], TensorType) for root in left.roots):
         return None
+    # Kernels disagree about what is empty.
+    if any(isinstance(kind, TensorType) and kind.size == 0 for kind in left.types):
+        return None
     kept = clues.read | {"number"}
     unread = frozenset(name for name in arrays if name.partition(".")[0] not in kept)
     return Instance(rule, binding, arrays, left, left.text(), unread)
 
 
-def binding_of(draft: Draft, clues: Clues, arrays: Mapping[str, Array]) -> Binding:
+def binding_of(draft: Draft, arrays: Mapping[str, Array]) -> Binding:
     """The binding that a draft stands for; the contents of constants can be read where they are given."""
     bound: dict[str, Bound] = {**draft.attrs, **draft.bundles}
     for name, tensor in draft.types.items():
-        constant = name.partition(".")[0] in clues.constant or name in draft.numbers
+        constant = name.partition(".")[0] in draft.constant or name in draft.numbers
         bound[name] = _value(tensor, constant, arrays.get(name))
     return bound
 
@@ -191,9 +200,10 @@ def _content(name: str, tensor: TensorType, draft: Draft, clues: Clues) -> Array
     return content(tensor, style, dice, clues.numbers, draft.bounds.get(name))
 
 
-def _conditions(rule: Rule, dropped: int | None) -> tuple[list[Expr], list[Expr]]:
+def _conditions(rule: Rule, dropped: int | None, worthwhile: bool) -> tuple[list[Expr], list[Expr]]:
     """Conditions that look at types and attributes alone, and those that look at contents."""
-    kept = [expr for index, expr in enumerate(rule.when) if index != dropped] + list(rule.only_if)
+    kept = [expr for index, expr in enumerate(rule.when) if index != dropped]
+    kept += rule.only_if if worthwhile else ()
     return [expr for expr in kept if not _reads(expr)], [expr for expr in kept if _reads(expr)]
 
 
@@ -210,16 +220,20 @@ def clues_of(rule: Rule) -> Clues:
     made = [expr for pattern in rule.right for part in applications(pattern) for _, expr in part.attrs]
     wanted: dict[AttrValue, None] = {}
     constant: set[str] = set()
+    either: dict[str, None] = {}
     read: set[str] = set()
     for expr in (*rule.when, *rule.only_if, *inner, *made, *_made(rule)):
         negated = [item.operand for item in ast.walk(expr.tree) if isinstance(item, ast.UnaryOp)]
+        optional = isinstance(expr.tree, ast.BoolOp) and isinstance(expr.tree.op, ast.Or)
         for node in ast.walk(expr.tree):
             value = _number(node)
             if value is not None:
                 wanted[value] = None
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 names = [item.id for arg in node.args for item in ast.walk(arg) if isinstance(item, ast.Name)]
-                if node.func.id == "constant" and node not in negated:
+                if node.func.id == "constant" and node not in negated and optional:
+                    either |= dict.fromkeys(names)
+                elif node.func.id == "constant" and node not in negated:
                     constant.update(names)
                 elif node.func.id in FUNCTIONS:
                     read.update(_read_names(node, FUNCTIONS[node.func.id].parameters, FUNCTIONS[node.func.id].reads))
@@ -227,7 +241,9 @@ def clues_of(rule: Rule) -> Clues:
         wanted[1 / value] = None
     outputs = max((part.index + 1 for root in rule.left for part in _parts(root) if isinstance(part, Output)), default=1)
     numbers = tuple(value for value in wanted if isinstance(value, (int, float)))
-    return Clues(tuple(wanted), numbers, frozenset(constant | read), frozenset(read), _dtypes(applied), outputs)
+    return Clues(
+        tuple(wanted), numbers, frozenset(constant | read), tuple(either), frozenset(read), _dtypes(applied), outputs
+    )
 
 
 def _number(node: ast.AST) -> int | float | str | None:

@@ -16,6 +16,7 @@ PLAIN_STYLES = ("plain", "plain", "plain", "positive", "normal")
 """How the contents of variables are drawn that no condition looks at."""
 READ_STYLES = (
     "plain", "positive", "zeros", "ones", "wanted", "equal", "zeros", "ones", "diagonal", "sparse", "blocks", "ramp",
+    "lowest",
 )  # fmt: skip
 """How the contents of variables are drawn that conditions look at."""
 
@@ -46,14 +47,17 @@ def _integers(
     wanted: tuple[int | float, ...],
 ) -> Array:  # fmt: skip
     shaped = _shaped(shape, style, dice, [int(value) for value in wanted if value == int(value)])
+    if style == "lowest":
+        return np.full(shape, np.iinfo(dtype.name).min, dtype)
     if shaped is not None:
         return np.asarray(np.asarray(shaped, np.int64), dtype)
     # No zeros: an integer divided by zero ends the process of a runtime.
     low = 1 if dtype.kind == "u" or style == "positive" else -9
     values = generator.integers(low, 10, shape)
     if style == "normal" and dtype.kind == "i":
-        info = np.iinfo(dtype.name)
-        values = generator.integers(info.min // 2, info.max // 2, shape)
+        # Runtimes sum int64 in double: what passes 2^53 is not theirs to keep.
+        most = min(np.iinfo(dtype.name).max // 2, 1000)
+        values = generator.integers(-most, most, shape)
     return np.asarray(np.where(values == 0, 1, values), dtype)
 
 
@@ -86,6 +90,8 @@ def _shaped(shape: tuple[int, ...], style: str, dice: Dice, wanted: list[int] | 
         return np.full(shape, float(dice.pick((-1, 2, 3, 5))))
     if style == "ramp":
         return np.arange(int(np.prod(shape)), dtype=np.float64).reshape(shape)
+    if style == "lowest":
+        return np.full(shape, -np.inf)
     if style == "diagonal" and len(shape) >= 2:
         return _diagonal(shape)
     return None

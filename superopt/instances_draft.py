@@ -24,7 +24,8 @@ class Rejected(Exception):
 
 @dataclass
 class Draft:
-    """What has been chosen so far: types by variable, attributes and bundles by name, bounds of what is an index."""
+    """What has been chosen so far: types by variable, attributes and bundles by name, bounds of what is an index,
+    the variables (stars by their names) that are constant."""
 
     dice: Dice
     evaluate: Evaluate
@@ -33,6 +34,7 @@ class Draft:
     bundles: dict[str, Attrs] = field(default_factory=dict)
     numbers: dict[str, int | float] = field(default_factory=dict)
     bounds: dict[str, int] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()
 
 
 _INDEXED = frozenset({"Gather", "GatherElements", "GatherND", "ScatterND"})

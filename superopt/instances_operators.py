@@ -192,7 +192,7 @@ def _concat(request: Request, dice: Dice) -> Proposal:
 
 def _split(request: Request, dice: Dice) -> Proposal:
     x, sizes = request.shape(0), request.ints("split")
-    count = dice.outputs if dice.chance(0.6) else request.output + dice.between(1, 3)
+    count = dice.outputs if dice.chance(0.6) else max(dice.outputs, request.output) + dice.between(0, 2)
     if x is None:
         part = request.hinted or dice.shape(1, 4)
         axis = _axis(request, dice, len(part))
@@ -224,12 +224,14 @@ def _slice(request: Request, dice: Dice) -> Proposal:
     starts, ends, steps = [], [], []
     for axis in axes:
         size = x[axis] if axis < len(x) else 1
-        step = dice.pick((1, 1, 1, 2)) if out is None else 1
+        step = dice.pick((1, 1, 1, 2, -1)) if out is None else 1
         start = dice.between(0, size - 1)
         end = dice.between(start + 1, size)
         if out is not None and axis < len(out):
             start = dice.between(0, size - out[axis])
             end = start + out[axis]
+        elif step < 0:
+            start, end = size - 1, dice.between(0, max(size - 2, 0))
         elif dice.chance(0.15):
             start, end = 0, size
         starts.append(start)
@@ -251,6 +253,8 @@ def _pad(request: Request, dice: Dice) -> Proposal:
         pads = tuple(one + two) if dice.chance(0.7) else tuple(one + one)
         if dice.chance(0.1):
             pads = (0,) * (2 * rank)
+        elif dice.chance(0.1):
+            pads = tuple(-1 if dice.chance(0.2) else pad for pad in pads)
     if request.shape(0) is None and out is not None and len(pads) == 2 * len(out):
         x = tuple(max(dim - pads[axis] - pads[axis + len(out)], 1) for axis, dim in enumerate(out))
     elif request.shape(0) is None and out is not None:
@@ -275,6 +279,11 @@ def _reshape(request: Request, dice: Dice) -> Proposal:
             out = (*x, 1) if dice.chance(0.5) else (1, *x)
         else:
             out = factors(dice, product(x), dice.between(1, 4))
+    if dice.chance(0.1):
+        # What is not known when a model is lowered stays written as 0 (copied) or -1 (inferred).
+        place = dice.between(0, max(len(out) - 1, 0))
+        copied = place < len(x) and place < len(out) and x[place] == out[place] and dice.chance(0.5)
+        out = tuple((0 if copied else -1) if axis == place else dim for axis, dim in enumerate(out))
     return Proposal([x], {"shape": out, "allowzero": 0})
 
 
@@ -443,6 +452,19 @@ def _quantize(request: Request, dice: Dice) -> Proposal:
     return Proposal([x, params, params], attrs, dtypes)
 
 
+def _einsum(request: Request, dice: Dice) -> Proposal:
+    """Sizes by letter, where the equation is given and has no ellipsis."""
+    known = request.attrs.get("equation")
+    options = ("ij,jk->ik", "bij,bjk->bik", "ij,ij->i", "bhid,bhjd->bhij")
+    equation = known if isinstance(known, str) else dice.pick(options) if len(request.args) == 2 else "ij->ji"
+    terms = equation.partition("->")[0].replace(" ", "").split(",")
+    sizes: dict[str, int] = {}
+    for place, term in enumerate(terms):
+        sizes |= dict(zip(term, request.shape(place) or (), strict=False))
+    shapes: list[Shape | None] = [tuple(sizes.setdefault(letter, dice.size()) for letter in term) for term in terms]
+    return Proposal(shapes, {"equation": equation})
+
+
 _PROPOSERS: Mapping[str, Callable[[Request, Dice], Proposal]] = {
     **LINEAR,
     **dict.fromkeys(("Softmax", "LogSoftmax", "CumSum", "LpNormalization"), _with_axis),
@@ -459,7 +481,7 @@ _PROPOSERS: Mapping[str, Callable[[Request, Dice], Proposal]] = {
     "PRelu": _prelu, "Clip": _clip, "Where": _where, "Cast": _cast, "Concat": _concat, "Split": _split, "Slice": _slice,
     "Pad": _pad, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze,
     "Transpose": _transpose, "Expand": _expand, "Tile": _tile, "GatherND": _gather_nd, "ScatterND": _scatter_nd,
-    "Trilu": _trilu, "Shape": _shape_of, "Size": _shape_of, "LRN": _lrn,
+    "Trilu": _trilu, "Einsum": _einsum, "Shape": _shape_of, "Size": _shape_of, "LRN": _lrn,
 }  # fmt: skip
 
 

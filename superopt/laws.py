@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from superopt import laws_firing
 from superopt.instances import Instance, instances, summary
 from superopt.instances_content import described
 from superopt.laws_judge import Finding, Part, judge, judge_large
@@ -23,7 +24,8 @@ from superopt.rules import Rule
 
 LARGE_POINTS = 3
 SHRINKING_POINTS = 96
-IDLE_POINTS = 24
+FIRING_POINTS = 3
+IDLE_POINTS = 12
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class LawResult:
     idle: tuple[str, ...] = ()
 
 
-def check(rule: Rule, *, points: int = 32, seed: int = 0, fires: bool = True, idle: bool = True) -> LawResult:
+def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, idle: bool = True) -> LawResult:
     """Checks all five parts on up to ``points`` instances; the same seed tries the same instances.
 
     Without ``fires`` or ``idle`` the first or the fifth part is left out.
@@ -72,11 +74,13 @@ def check(rule: Rule, *, points: int = 32, seed: int = 0, fires: bool = True, id
     tried = telling = 0
     signatures: set[str] = set()
     finding: Finding | None = None
+    kept: list[Instance] = []
     for instance in instances(rule, points=points, seed=seed):
         tried += 1
         signatures.add(instance.signature)
         verdict = judge(instance)
         telling += verdict.telling
+        kept += [instance] if verdict.telling and len(kept) < FIRING_POINTS else []
         if verdict.finding is not None:
             finding = verdict.finding
             break
@@ -88,6 +92,8 @@ def check(rule: Rule, *, points: int = 32, seed: int = 0, fires: bool = True, id
     failed: list[Part] = []
     if tried < max(3, points // 8) or telling < 2:
         failed.append("not vacuous")
+    elif fires and not any(laws_firing.fires(rule, instance) for instance in kept):
+        failed.append("fires")
     needless = tuple(expr.text for index, expr in enumerate(rule.when) if not _needed(rule, index, seed)) if idle else ()
     return LawResult(rule.name, not failed, tried, len(signatures), telling, tuple(failed), None, needless)
 

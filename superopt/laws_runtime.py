@@ -11,9 +11,9 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from superopt.forms import onnx_form
+from superopt.forms import OnnxForm, onnx_form
 from superopt.operators import dtype_number
-from superopt.terms import ABSENT, CONST, INPUT, PROJECT, TensorType, TermGraph
+from superopt.terms import ABSENT, CONST, INPUT, PROJECT, AttrValue, TensorType, TermGraph
 
 Array = NDArray[np.generic]
 
@@ -44,7 +44,7 @@ def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.Mo
                     name = f"{side}_{index}_{place}"
                     initializers[name] = numpy_helper.from_array(np.asarray(item), name)
                     entries.append(name)
-            nodes.append(helper.make_node(form.op_type, entries, names[index], **dict(form.attributes)))
+            nodes.append(helper.make_node(form.op_type, entries, names[index], **_attributes(form)))
         for place, root in enumerate(graph.roots):
             kind = graph.types[root]
             output = f"{side}_{place}"
@@ -58,6 +58,11 @@ def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.Mo
     ]
     graph_proto = helper.make_graph(nodes, "instance", declared, outputs, list(initializers.values()))
     return helper.make_model(graph_proto, opset_imports=[helper.make_opsetid("", RUNTIME_OPSET)], ir_version=10)
+
+
+def _attributes(form: OnnxForm) -> dict[str, AttrValue]:
+    """An empty ``perm`` is no list of anything, and is what a scalar is transposed by anyway."""
+    return {name: value for name, value in form.attributes.items() if value != ()}
 
 
 def written(name: str) -> str:
@@ -89,24 +94,29 @@ def _names(
     return names
 
 
-def run(graphs: Mapping[str, TermGraph], inputs: Mapping[str, Array]) -> Mapping[str, Sequence[Array]] | None:
-    """The roots' values by graph name, or None where the runtime has no implementation for these element types."""
+_STATE = onnxruntime.capi.onnxruntime_pybind11_state
+_REFUSALS = (_STATE.NotImplemented, _STATE.InvalidGraph, _STATE.InvalidArgument, _STATE.Fail, _STATE.RuntimeException)
+
+
+def run(graphs: Mapping[str, TermGraph], inputs: Mapping[str, Array]) -> Mapping[str, Sequence[Array]] | str:
+    """The roots' values by graph name, or the message with which the runtime refuses: an element type that it has no
+    implementation for, or operands that it does not take."""
     model = model_of(graphs)
     session = _session(model.SerializeToString())
-    if session is None:
-        return None
+    if isinstance(session, str):
+        return session
     wanted = {item.name for item in session.get_inputs()}
     feeds = {written(name): array for name, array in inputs.items() if written(name) in wanted}
     try:
         values = session.run(None, feeds)
-    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
-        return None
+    except _REFUSALS as error:
+        return str(error)
     named = {item.name: value for item, value in zip(session.get_outputs(), values, strict=True)}
     return {side: [named[f"{side}_{place}"] for place in range(len(graph.roots))] for side, graph in graphs.items()}
 
 
 @lru_cache(maxsize=128)
-def _session(data: bytes) -> onnxruntime.InferenceSession | None:
+def _session(data: bytes) -> onnxruntime.InferenceSession | str:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -114,5 +124,5 @@ def _session(data: bytes) -> onnxruntime.InferenceSession | None:
     options.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
-        return None
+    except _REFUSALS as error:
+        return str(error)

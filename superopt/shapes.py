@@ -272,6 +272,12 @@ def _check_gemm(attrs: Attrs, args: list[TensorType | None]) -> None:
                     raise InferenceError("an addend that would broadcast the product")
 
 
+def _check_transpose(attrs: Attrs, args: list[TensorType | None]) -> None:
+    shape, perm = _shape(args[0]), _ints(attrs, "perm")
+    if shape is not None and sorted(perm) != list(range(len(shape))):
+        raise InferenceError(f"perm {perm} of rank {len(shape)}")
+
+
 def _check_split(attrs: Attrs, args: list[TensorType | None]) -> None:
     shape, axis, sizes = _shape(args[0]), _int(attrs, "axis"), _ints(attrs, "split")
     if shape is None:
@@ -335,6 +341,7 @@ _CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
     "InstanceNormalization": _check_per_channel,
     "GroupNormalization": _check_per_channel,
     "Gemm": _check_gemm,
+    "Transpose": _check_transpose,
     "Split": _check_split,
     "AveragePool": _check_pads,
     "MaxPool": _check_pads,
