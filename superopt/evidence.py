@@ -90,7 +90,9 @@ def gather(model: Model, feeds: Sequence[Feed], *, exact: bool = False, seed: in
     outputs = [runner.run(feed) for feed in used]
     random: frozenset[str] = frozenset()
     if random_inside:
-        again = [_runner(subject, by_terms).run(feed) for feed in used]
+        # From the start again: a random operator goes on from run to run.
+        repeated = _runner(subject, by_terms)
+        again = [repeated.run(feed) for feed in used]
         random = frozenset(
             name
             for first, second in zip(outputs, again, strict=True)
@@ -103,6 +105,8 @@ def gather(model: Model, feeds: Sequence[Feed], *, exact: bool = False, seed: in
     if exact:
         evidence.no_truth = "not asked for: bits are compared"
         return evidence
+    if random_inside:
+        runner = _runner(subject, by_terms)
     try:
         for place, feed in enumerate(used):
             evidence.noise[place].append(runner.run(perturbed_feed(feed, seed)))

@@ -76,7 +76,11 @@ def _perturb(tensor: onnx.TensorProto, rng: np.random.Generator, units: int) -> 
 
 
 def _moved(array: NDArray[Any], rng: np.random.Generator, units: int) -> NDArray[Any]:
-    """The bits of a float are ordered as the floats are: one more or one less is the next number."""
+    """The bits of a float are ordered as the floats are: one more or one less is the next number.
+
+    Types of 16 bits and less move by one unit at most: four of theirs are no rounding error any more.
+    """
+    units = units if array.dtype.itemsize >= 4 else 1
     kind = np.dtype(f"i{array.dtype.itemsize}")
     bits = np.ascontiguousarray(array).view(kind).reshape(array.shape)
     step = rng.integers(0, 2, array.shape, dtype=np.int8).astype(kind) * kind.type(2 * units) - kind.type(units)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,10 @@ NOISE_FACTOR = 8.0
 
 ROUNDINGS = 8.0
 """How many roundings of the largest value any rewriting may add, where the original seems to make none."""
+
+MEAN_FACTOR = 2.0
+"""What stands for both in the root mean square of very many elements, which hardly varies: in n elements the factor is
+2 + 6 / sqrt(n), since the mean of n squares is known to about 1 / sqrt(n)."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ def verify(
 
         error_new <= 2 * error_original + 8 * noise + 8 roundings of the largest value + within * largest value
 
+    (in the root mean square of n elements 2 + 6 / sqrt(n) stands for 8).
     Errors are against the model in float64; where there is no such truth, the difference from the original is held
     against the same bound. Noise is how far the original's outputs move when its inputs and weights move by one unit in
     the last place, or when onnxruntime optimizes it. Integers, booleans and strings must be equal, but for as many as
@@ -231,9 +237,15 @@ class _Judge:
         return np.where(drop, a.dtype.type(0), a), np.where(drop, a.dtype.type(0), b)
 
     def _allowed(self, feed: int, name: str, place: int, a: Array) -> Spread:
-        noise = noise_of(self.evidence, feed, name, place) * NOISE_FACTOR
-        scale = spread(a.astype(np.float64))
-        return noise + scale * (ROUNDINGS * unit_roundoff(a.dtype)) + Spread(scale.largest, scale.largest) * self.within
+        noise, scale = noise_of(self.evidence, feed, name, place), spread(a.astype(np.float64))
+        unit, extra = unit_roundoff(a.dtype), self.within * scale.largest
+        few = 1 / math.sqrt(max(1, a.size))
+        mean_noise = MEAN_FACTOR + (NOISE_FACTOR - MEAN_FACTOR) * few
+        mean_roundings = MEAN_FACTOR + (ROUNDINGS - MEAN_FACTOR) * few
+        return Spread(
+            NOISE_FACTOR * noise.largest + ROUNDINGS * unit * scale.largest + extra,
+            mean_noise * noise.rms + mean_roundings * unit * scale.rms + extra,
+        )
 
     def _known_error(self, name: str, place: int) -> Spread:
         """The original's error relative to its largest value, where the truth is known."""

@@ -1,0 +1,358 @@
+"""Verification lets right rewrites pass, in chaotic networks too, and stops wrong ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from superopt import distance
+from superopt.distance import Spread, class_agreement, error
+from superopt.evidence import gather
+from superopt.model import Model, load
+from superopt.perturb import perturbed_feed, perturbed_model
+from superopt.sample import sample
+from superopt.verify import Verification, verify
+
+Array = np.ndarray[Any, Any]
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    initializers: dict[str, Array],
+    shape: list[int | str],
+    *,
+    outputs: tuple[str, ...] = ("y",),
+    dtype: int = TensorProto.FLOAT,
+    out_dtype: int = TensorProto.FLOAT,
+) -> Model:
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", dtype, shape)],
+        [helper.make_tensor_value_info(name, out_dtype, None) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in initializers.items()],
+    )  # fmt: skip
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def network(
+    layers: int, gain: float, *, fold: bool, wrong: Callable[[dict[str, Array]], None] | None = None, pool: bool = True
+) -> Model:
+    """Convolutions with batch normalization and ReLU, apart or folded; a gain over 2 makes it chaotic."""
+    rng = np.random.default_rng(11)
+    nodes, weights, value = [], {}, "x"
+    channels = 6
+    for layer in range(layers):
+        w = rng.standard_normal((channels, channels, 3, 3)).astype(np.float32) / np.float32(math.sqrt(9 * channels))
+        s = np.full(channels, gain, np.float32) * rng.uniform(0.9, 1.1, channels).astype(np.float32)
+        t, m = (rng.standard_normal((2, channels)) * 0.1).astype(np.float32)
+        v = rng.uniform(0.5, 1.5, channels).astype(np.float32)
+        names = {key: f"{key}{layer}" for key in ("w", "b", "s", "t", "m", "v")}
+        if fold:
+            k = s.astype(np.float64) / np.sqrt(v.astype(np.float64) + float(np.float32(1e-5)))
+            weights[names["w"]] = (w * k.reshape(-1, 1, 1, 1)).astype(np.float32)
+            weights[names["b"]] = (t - m * k).astype(np.float32)
+            nodes.append(helper.make_node("Conv", [value, names["w"], names["b"]], [f"n{layer}"], pads=[1, 1, 1, 1]))
+        else:
+            weights.update({names["w"]: w, names["s"]: s, names["t"]: t, names["m"]: m, names["v"]: v})
+            nodes.append(helper.make_node("Conv", [value, names["w"]], [f"c{layer}"], pads=[1, 1, 1, 1]))
+            parameters = [names[key] for key in ("s", "t", "m", "v")]
+            nodes.append(helper.make_node("BatchNormalization", [f"c{layer}", *parameters], [f"n{layer}"]))
+        nodes.append(helper.make_node("Sin" if gain > 2 else "Relu", [f"n{layer}"], [f"r{layer}"]))
+        value = f"r{layer}"
+    if wrong is not None:
+        wrong(weights)
+    nodes.append(helper.make_node("GlobalAveragePool" if pool else "Identity", [value], ["y"]))
+    return model_of(nodes, weights, [1, channels, 8, 8])
+
+
+def judged(original: Model, new: Model, **options: Any) -> Verification:
+    return verify(original, new, sample(original), **options)
+
+
+def one_percent(name: str) -> Callable[[dict[str, Array]], None]:
+    def change(weights: dict[str, Array]) -> None:
+        weights[name] = weights[name] * np.float32(1.01)
+
+    return change
+
+
+@pytest.mark.parametrize("layers", [1, 100])
+def test_folding_batch_normalization_passes(layers: int) -> None:
+    result = judged(network(layers, 1.4, fold=False), network(layers, 1.4, fold=True))
+    assert result.agree, result.reason
+    assert result.truth == "float64"
+    (output,) = result.outputs
+    assert output.new_error is not None
+    assert output.original_error is not None
+    assert 0 < output.new_error.max_abs <= 2 * output.original_error.max_abs + 8 * output.noise + 1e-6
+    assert output.difference is not None
+    assert output.difference.max_abs > 0
+
+
+def test_folding_batch_normalization_in_a_chaotic_network_passes() -> None:
+    result = judged(network(100, 4.0, fold=False), network(100, 4.0, fold=True))
+    assert result.agree, result.reason
+    (output,) = result.outputs
+    assert output.difference is not None
+    assert output.difference.max_abs > 1e-3  # it is chaotic: what starts as 1e-7 is seen
+    assert output.noise > 1e-3
+
+
+@pytest.mark.parametrize("layers", [1, 20])
+@pytest.mark.parametrize("weight", ["w0", "b0"])
+def test_one_percent_of_a_weight_fails(layers: int, weight: str) -> None:
+    result = judged(
+        network(layers, 1.4, fold=False, pool=False),
+        network(layers, 1.4, fold=True, wrong=one_percent(weight), pool=False),
+    )
+    assert not result.agree
+    assert result.ran
+    assert result.outputs[0].problem is not None
+    assert "expected at most" in result.reason
+
+
+def test_one_weight_of_many_fails() -> None:
+    def change(weights: dict[str, Array]) -> None:
+        weights["w3"][2, 3, 1, 1] *= np.float32(1.01)
+
+    original = network(5, 1.4, fold=False, pool=False)
+    assert not judged(original, network(5, 1.4, fold=True, wrong=change, pool=False)).agree
+
+
+def test_wrong_rewrite_fails_where_there_is_no_truth() -> None:
+    x, two = np.zeros(0), {"k": np.asarray([2.0], np.float32), "q": np.asarray([2.02], np.float32)}
+    assert x.size == 0
+
+    def with_custom(scale: str) -> Model:
+        # What onnxruntime computes in its own way only: no float64 evaluation of a random operator's kind.
+        noise = helper.make_node("RandomUniformLike", ["x"], ["r"], seed=3.0)
+        zero = helper.make_node("Sub", ["r", "r"], ["z"])
+        return model_of(
+            [noise, zero, helper.make_node("Mul", ["x", scale], ["m"]), helper.make_node("Add", ["m", "z"], ["y"])],
+            two, [4, 5],
+        )  # fmt: skip
+
+    good, bad = judged(with_custom("k"), with_custom("k")), judged(with_custom("k"), with_custom("q"))
+    assert good.agree, good.reason
+    assert good.truth.startswith("none: ")
+    assert not bad.agree
+
+
+def test_exact_compares_bits() -> None:
+    k = {"a": np.full(3, 1 / 3, np.float32), "b": np.full(3, 3, np.float32), "c": np.full(3, 1 / 9, np.float32)}
+    twice = model_of(
+        [helper.make_node("Mul", ["x", "a"], ["t"]), helper.make_node("Mul", ["t", "a"], ["y"])], k, [5, 3]
+    )
+    once = model_of([helper.make_node("Mul", ["x", "c"], ["y"])], k, [5, 3])
+    same = model_of(
+        [
+            helper.make_node("Mul", ["x", "a"], ["t"]),
+            helper.make_node("Identity", ["t"], ["u"]),
+            helper.make_node("Mul", ["a", "u"], ["y"]),
+        ],
+        k, [5, 3],
+    )  # fmt: skip
+    assert judged(twice, same, numeric="exact").agree
+    verdict = judged(twice, once, numeric="exact")
+    assert not verdict.agree
+    assert "elements differ on feed 0, expected the same bits" in verdict.reason
+    assert judged(twice, once).agree
+
+
+def test_any_nan_is_any_nan_and_signed_zeros_are_bits() -> None:
+    quiet = np.asarray([0x7FC00000, 0x00000000], np.uint32).view(np.float32)
+    other = np.asarray([0x7FC12345, 0x00000000], np.uint32).view(np.float32)
+    negative = np.asarray([0x7FC00000, 0x80000000], np.uint32).view(np.float32)
+
+    def constant(value: Array) -> Model:
+        nodes = [helper.make_node("Identity", ["c"], ["y"]), helper.make_node("Identity", ["x"], ["z"])]
+        return model_of(nodes, {"c": value}, [2], outputs=("y", "z"))
+
+    assert judged(constant(quiet), constant(other), numeric="exact").agree
+    assert not judged(constant(quiet), constant(negative), numeric="exact").agree
+    assert judged(constant(quiet), constant(negative)).agree
+    assert not judged(constant(quiet), constant(np.zeros(2, np.float32))).agree
+    assert judged(constant(quiet), constant(np.zeros(2, np.float32)), ignoring=("nan",)).agree
+
+
+def test_shapes_types_and_names_of_outputs_must_be_the_same() -> None:
+    base = model_of([helper.make_node("Relu", ["x"], ["y"])], {}, [2, 3])
+    turned = model_of([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], {}, [2, 3])
+    cast = model_of(
+        [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("Cast", ["z"], ["y"], to=TensorProto.DOUBLE)],
+        {}, [2, 3], out_dtype=TensorProto.DOUBLE,
+    )  # fmt: skip
+    renamed = model_of([helper.make_node("Relu", ["x"], ["q"])], {}, [2, 3], outputs=("q",))
+    for new, what in ((turned, "float32[3, 2], expected float32[2, 3]"), (cast, "float64"), (renamed, "missing")):
+        result = judged(base, new)
+        assert not result.agree
+        assert what in result.reason
+
+
+def test_integers_are_equal_but_for_near_ties() -> None:
+    def top(scale: float, bias: Array) -> Model:
+        nodes = [
+            helper.make_node("Mul", ["x", "k"], ["m"]),
+            helper.make_node("Add", ["m", "b"], ["s"]),
+            helper.make_node("ArgMax", ["s"], ["y"], axis=1),
+        ]
+        k = np.asarray([scale], np.float32)
+        return model_of(nodes, {"k": k, "b": bias}, [16, 50], out_dtype=TensorProto.INT64)
+
+    zero, shifted = np.zeros(50, np.float32), np.linspace(0, 3, 50, dtype=np.float32)
+    assert judged(top(1.0, zero), top(2.0, zero)).agree
+    result = judged(top(1.0, zero), top(1.0, shifted))
+    assert not result.agree
+    assert "of 16 elements differ" in result.reason
+
+
+def test_classes_are_counted() -> None:
+    rng = np.random.default_rng(5)
+    w = rng.standard_normal((8, 10)).astype(np.float32)
+    moved = w + rng.standard_normal((8, 10)).astype(np.float32)
+    base, same, other = (
+        model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": v}, [4, 8]) for v in (w, w, moved)
+    )
+    good, bad = judged(base, same).outputs[0], judged(base, other).outputs[0]
+    assert (good.top1, good.top5) == (1.0, 1.0)
+    assert bad.top1 is not None
+    assert bad.top5 is not None
+    assert bad.top1 < 1
+    assert 0 < bad.top5 < 1
+    assert judged(network(1, 1.0, fold=False), network(1, 1.0, fold=True)).outputs[0].top1 is None
+    assert class_agreement([(np.asarray([[5.0, 4, 3, 2, 1, 0]]), np.asarray([[5.0, 4, 3, 2, 0, 1]]))]) == (1.0, 0.8)
+
+
+def test_random_outputs_are_compared_with_the_randomness_held() -> None:
+    def noisy(scale: float) -> Model:
+        nodes = [
+            helper.make_node("RandomNormalLike", ["x"], ["r"]),
+            helper.make_node("Mul", ["r", "k"], ["s"]),
+            helper.make_node("Add", ["x", "s"], ["y"]),
+        ]
+        return model_of(nodes, {"k": np.asarray([scale], np.float32)}, [4, 4])
+
+    assert judged(noisy(2.0), noisy(2.0), numeric="exact").agree
+    assert judged(noisy(2.0), noisy(2.0)).agree
+    assert not judged(noisy(2.0), noisy(2.1)).agree
+
+
+def test_model_that_cannot_be_run_is_not_verified() -> None:
+    custom = model_of([helper.make_node("Mystery", ["x"], ["y"], domain="no.such")], {}, [2])
+    custom.proto.opset_import.append(helper.make_opsetid("no.such", 1))
+    feeds = [{"x": np.zeros(2, np.float32)}]
+    result = verify(custom, custom, feeds)
+    assert not result.verified
+    assert not result.ran
+    assert result.reason.startswith("cannot run: ")
+    plain = model_of([helper.make_node("Relu", ["x"], ["y"])], {}, [2])
+    result = verify(plain, custom, feeds)
+    assert not result.verified
+    assert "the new model does not run" in result.reason
+
+
+def test_model_without_kernels_in_onnxruntime_is_compared_by_its_terms() -> None:
+    rng = np.random.default_rng(3)
+    w, k = rng.standard_normal((4, 3, 3, 3)), rng.uniform(0.5, 2, 4)
+
+    def double(fold: bool, factor: float = 1.0) -> Model:
+        if fold:
+            nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+            weights = {"w": w * k.reshape(-1, 1, 1, 1) * factor}
+        else:
+            nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Mul", ["c", "k"], ["y"])]
+            weights = {"w": w, "k": k.reshape(-1, 1, 1)}
+        return model_of(nodes, weights, [1, 3, 6, 6], dtype=TensorProto.DOUBLE, out_dtype=TensorProto.DOUBLE)
+
+    good = judged(double(False), double(True))
+    assert good.verified, good.reason
+    assert "does not run" in good.truth
+    assert not judged(double(False), double(True, 1.0001)).agree
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_floats_are_judged_by_their_own_digits(dtype: str) -> None:
+    number = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[dtype]
+    kind = np.dtype(np.float16) if dtype == "float16" else np.dtype(ml_dtypes.bfloat16)
+
+    def scaled(*factors: float) -> Model:
+        nodes, weights, value = [], {}, "x"
+        for index, factor in enumerate(factors):
+            weights[f"k{index}"] = np.asarray([factor]).astype(kind)
+            nodes.append(helper.make_node("Mul", [value, f"k{index}"], [f"m{index}"]))
+            value = f"m{index}"
+        nodes += [
+            helper.make_node("Cast", [value], ["wide"], to=TensorProto.FLOAT),
+            helper.make_node("Cast", ["wide"], ["y"], to=number),
+        ]
+        return model_of(nodes, weights, [8, 8], dtype=number, out_dtype=number)
+
+    if dtype == "bfloat16":
+        scaled = cast_around(number, kind)
+    good, bad = judged(scaled(1.1, 1.3), scaled(1.43)), judged(scaled(1.1, 1.3), scaled(1.6))
+    assert good.agree, good.reason
+    assert not bad.agree
+
+
+def cast_around(number: int, kind: np.dtype[Any]) -> Callable[..., Model]:
+    """onnxruntime multiplies no bfloat16 itself: the product is taken in float32."""
+
+    def scaled(*factors: float) -> Model:
+        nodes, weights, value = [helper.make_node("Cast", ["x"], ["f"], to=TensorProto.FLOAT)], {}, "f"
+        for index, factor in enumerate(factors):
+            weights[f"k{index}"] = np.asarray([factor]).astype(kind).astype(np.float32)
+            nodes.append(helper.make_node("Mul", [value, f"k{index}"], [f"m{index}"]))
+            value = f"m{index}"
+        nodes.append(helper.make_node("Cast", [value], ["y"], to=number))
+        return model_of(nodes, weights, [8, 8], dtype=number, out_dtype=number)
+
+    return scaled
+
+
+def test_one_evidence_serves_several_new_models() -> None:
+    original = network(3, 1.4, fold=False)
+    feeds = sample(original).values
+    evidence = gather(original, feeds)
+    assert verify(original, network(3, 1.4, fold=True), feeds, evidence=evidence).agree
+    assert not verify(original, network(3, 1.4, fold=True, wrong=one_percent("w1")), feeds, evidence=evidence).agree
+    assert verify(original, network(3, 1.4, fold=True), feeds, evidence=evidence).agree
+
+
+def test_errors_are_absolute_relative_and_in_ulps() -> None:
+    reference = np.asarray([1.0, -4.0, 0.0, np.nan, 2.0**-130])
+    value = np.asarray([1 + 2.0**-22, -4 - 2.0**-21, 0.0, 1.0, 2.0**-130]).astype(np.float64)
+    found = error([(value, reference)], np.dtype(np.float32))
+    assert found is not None
+    assert found.max_abs == 2.0**-21
+    assert found.max_rel == 2.0**-22
+    assert found.max_ulp == 2.0
+    assert found.mean_ulp == (2 + 1) / 4
+    assert error([(np.full(2, np.nan), np.full(2, np.nan))], np.dtype(np.float32)) is None
+
+
+def test_spreads_neither_overflow_nor_vanish() -> None:
+    assert distance.spread(np.asarray([1e300, 0.0])) == Spread(1e300, 1e300 / math.sqrt(2))
+    assert distance.spread(np.asarray([1e-300, -1e-300])).rms == pytest.approx(1e-300)
+    assert distance.spread(np.asarray([np.nan, np.inf])) == Spread()
+
+
+def test_perturbation_moves_every_float_by_one_unit_and_nothing_else() -> None:
+    x = np.concatenate([np.random.default_rng(0).standard_normal(1000), [0.0, np.inf, np.nan]]).astype(np.float32)
+    moved = perturbed_feed({"x": x, "i": np.arange(3)}, seed=1)
+    steps = np.abs(moved["x"][:1000].view(np.int32).astype(np.int64) - x[:1000].view(np.int32))
+    np.testing.assert_array_equal(steps, 1)
+    np.testing.assert_array_equal(moved["x"][1000:], x[1000:])
+    np.testing.assert_array_equal(moved["i"], np.arange(3))
+    model = network(1, 1.0, fold=True)
+    other = perturbed_model(model, seed=1)
+    assert other is not None
+    before, after = (numpy_helper.to_array(m.proto.graph.initializer[0]) for m in (model, other))
+    assert np.all((before != after) | (before == 0))
+    assert perturbed_model(model_of([helper.make_node("Relu", ["x"], ["y"])], {}, [2]), seed=1) is None
