@@ -118,10 +118,20 @@ def optimize(
 
     keywords: dict[str, object] = {} if max_growth is None else {"max_growth": parse_growth(max_growth)}
     chosen = options(
-        rules=rules or None, without=without or None, numeric=numeric, ignoring=ignoring or None, cost=cost, limit=limit,
-        inputs=inputs, input_shape=input_shape or None, initializers_are_constant=initializers_are_constant, select=select,
-        seed=seed, threads=threads, **keywords,
-    )  # fmt: skip
+        rules=rules or None,
+        without=without or None,
+        numeric=numeric,
+        ignoring=ignoring or None,
+        cost=cost,
+        limit=limit,
+        inputs=inputs,
+        input_shape=input_shape or None,
+        initializers_are_constant=initializers_are_constant,
+        select=select,
+        seed=seed,
+        threads=threads,
+        **keywords,
+    )
     raise typer.Exit(run_optimize(source, chosen, output=output, report=report, dump=tuple(dump or ())))
 
 
@@ -144,7 +154,7 @@ def verify(
 
     Exit code 0: they agree. 1: they do not, or it cannot be told. 2: bad input.
     """
-    from superopt.cli_inspect import run_verify
+    from superopt.cli_verify import run_verify
     from superopt.options import options
 
     chosen = options(numeric=numeric, inputs=inputs, input_shape=input_shape or None, seed=seed)

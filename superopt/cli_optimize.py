@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.status import Status
 
 from superopt import render
 from superopt.errors import InputError, OptionError
 from superopt.options import Options
-from superopt.progress import DUMPS, Watcher
+from superopt.progress import DUMPS
+from superopt.progress_lines import Lines
 from superopt.report import to_json, write
 
 if TYPE_CHECKING:
     from superopt.model import Model
 
 OK, FAILED = 0, 1
-
-
-class Lines(Watcher):
-    """A line per stage on a terminal, turning while it lasts; the text of the stages that are to be dumped on stdout."""
-
-    def __init__(self, console: Console, dumps: tuple[str, ...] = ()) -> None:
-        self._console = console
-        self._dumps = dumps
-        self._status: Status | None = None
-
-    def started(self, stage: str) -> None:
-        if self._console.is_terminal:
-            self._status = self._console.status(stage)
-            self._status.start()
-
-    def finished(self, stage: str, seconds: float) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
-            self._console.print(f"{stage:<12}{seconds:8.2f} s")
-
-    def dumped(self, stage: str, text: Callable[[], str]) -> None:
-        if stage in self._dumps:
-            sys.stdout.write(text())
-            sys.stdout.flush()
 
 
 def run_optimize(
@@ -73,8 +44,7 @@ def run_optimize(
     if report is not None:
         write(to_json(result.report), report)
     console = render.console(stderr=bool(dump))
-    for part in render.optimized(result.report, str(target)):
-        console.print(part)
+    render.show(render.optimized(result.report, str(target)), console)
     return OK if result.report["verified"] else FAILED
 
 

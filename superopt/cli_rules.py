@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
+import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from superopt import render, rule_text
 from superopt.errors import OptionError
 from superopt.rules import Rule, RuleSet
+
+if TYPE_CHECKING:
+    from superopt.laws import LawResult
 
 OK, FAILED = 0, 1
 
@@ -21,10 +27,8 @@ def run_list(names: tuple[str, ...]) -> int:
         notes = [f"ignoring {', '.join(first.ignoring)}"] if first.ignoring else []
         notes += [f"rejected: {first.rejected}"] if first.rejected is not None else []
         made.add_row(first.file, first.name.partition("[")[0] + family, promise, "; ".join(notes))
-    console = render.console()
-    console.print(made)
-    if not names:
-        console.print(f"rule sets: {', '.join(rule_text.shipped_names())}")
+    sets = [] if names else [f"rule sets: {', '.join(rule_text.shipped_names())}"]
+    render.show([made, *sets], render.console())
     return OK
 
 
@@ -56,3 +60,36 @@ def _texts(rules: RuleSet) -> Iterator[tuple[Rule, ...]]:
     for rule in rules:
         found.setdefault((rule.file, rule.line), []).append(rule)
     return (tuple(members) for members in found.values())
+
+
+def run_check(names: tuple[str, ...], only: tuple[str, ...], seed: int) -> int:
+    """Checks rules by their laws, a line per rule; whether all pass. A rejected rule passes where its law fails it."""
+    from superopt import laws
+
+    rules = _together(names or ("all",))
+    if only:
+        rules = rules.only(*only)
+    console = render.console()
+    failures = 0
+    for rule in rules:
+        start = time.perf_counter()
+        result = laws.check(rule, seed=seed)
+        passed = result.passed != (rule.rejected is not None)
+        failures += not passed
+        console.print(
+            f"{'pass' if passed else 'FAIL'}  {rule.name}: {_summary(rule, result, time.perf_counter() - start)}"
+        )
+        if not passed and result.counterexample is not None:
+            console.print(textwrap.indent(result.counterexample.text(), "      "))
+    console.print(f"{len(rules)} rules, {failures} fail")
+    return FAILED if failures else OK
+
+
+def _summary(rule: Rule, result: LawResult, seconds: float) -> str:
+    parts = [f"{result.instances} instances of {result.signatures} kinds"]
+    if rule.rejected is not None:
+        parts.append("still wrong, as its text says" if not result.passed else "rejected, but nothing wrong was found")
+    elif result.failed:
+        parts.append(f"fails at: {', '.join(result.failed)}")
+    parts += [f"idle: when {condition}" for condition in result.idle]
+    return ", ".join([*parts, f"{seconds:.1f} s"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from superopt.terms import Attrs, Constant, OpaqueOperator, ValueType
+from superopt.terms import ABSENT, Attrs, Constant, OpaqueOperator, ValueType, type_text
 
 NO_ATTRS = Attrs()
 
@@ -52,3 +53,17 @@ class EGraph:
     def size(self) -> int:
         """The number of e-nodes."""
         return sum(len(eclass.nodes) for eclass in self.classes)
+
+    def text(self) -> str:
+        """A class on each line: ``%3: float32[1,8] = Relu(%2) | Max(%2, %4) by relu-as-max``; the roots last."""
+        lines = [
+            f"%{index}: {type_text(eclass.type)} = {' | '.join(_node_text(node) for node in eclass.nodes)}"
+            for index, eclass in enumerate(self.classes)
+        ]
+        return "\n".join([*lines, "roots " + " ".join(f"%{root}" for root in self.roots)]) + "\n"
+
+
+def _node_text(node: ENode) -> str:
+    args = ["_" if child == ABSENT else f"%{child}" for child in node.children]
+    args += [f"{name}={json.dumps(value)}" for name, value in node.attrs.items]
+    return f"{node.op}({', '.join(args)})" + (f" by {node.rule}" if node.rule else "")

@@ -33,7 +33,8 @@ DEFAULT_COST_MODEL = "onnxruntime"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to optimize a model; every field is an option of ``superopt optimize`` and a keyword of ``superopt.optimize``.
+    """How to optimize a model; every field is an option of ``superopt optimize`` and a keyword of
+    ``superopt.optimize``.
 
     Raises ``OptionError`` for a value that an option does not take.
     """
@@ -45,8 +46,8 @@ class Options:
     """Rules, or families of rules, to leave out."""
 
     numeric: NumericClass = "reassociates"
-    """What may change: nothing (``exact``: the same bits), rounding (``reassociates``), or values within the bound that a
-    rule states (``approximates``)."""
+    """What may change: nothing (``exact``: the same bits), rounding (``reassociates``), or values within the bound that
+    a rule states (``approximates``)."""
 
     ignoring: tuple[Excuse, ...] = ()
     """What the model's values are promised not to hold (or not to matter): ``nan``, ``infinity``, ``signed-zero``."""
@@ -106,8 +107,8 @@ FIELDS = tuple(item.name for item in dataclasses.fields(Options))
 
 
 def options(**given: Any) -> Options:
-    """The options that these keywords mean: None is the default, one value stands for a list of one, and text is read as
-    the command line reads it (``limit="nodes=1000"``, ``max_growth="none"``).
+    """The options that these keywords mean: None is the default, one value stands for a list of one, and text is read
+    as the command line reads it (``limit="nodes=1000"``, ``max_growth="none"``).
 
     ``max_growth=None`` is itself: no bound.
     """
@@ -142,7 +143,9 @@ def parse_limit(text: str) -> dict[str, int | float]:
     for part in text.split(","):
         name, equals, value = part.strip().partition("=")
         if not equals:
-            raise OptionError(f"limit: '{part.strip()}' is not a limit, expected nodes=N,iterations=N,seconds=S (any of them)")
+            raise OptionError(
+                f"limit: '{part.strip()}' is not a limit, expected nodes=N,iterations=N,seconds=S (any of them)"
+            )
         _choice("limit", name, LIMITS)
         number = _number("limit", part.strip(), value)
         found[name] = number if name == "seconds" or number != int(number) else int(number)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from superopt.report import BeforeAfter, Cost, Error, Latency, Report
+if TYPE_CHECKING:
+    from superopt.inspection import Inspection
+    from superopt.report import BeforeAfter, Comparison, Cost, Error, Latency, Output, Report
 
 _PIPED_WIDTH = 120
+_UNITS = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -19,6 +23,19 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _PIPED_WIDTH
     return Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+
+
+def show(parts: Iterable[Table | str], where: Console) -> None:
+    """Prints parts one below the other, without the spaces that fill a table's lines up when it is piped."""
+    if where.is_terminal:
+        for part in parts:
+            where.print(part)
+        return
+    with where.capture() as captured:
+        for part in parts:
+            where.print(part, soft_wrap=isinstance(part, str))
+    where.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    where.file.flush()
 
 
 def table(*columns: str, left: int = 1) -> Table:
@@ -38,20 +55,35 @@ def optimized(report: Report, target: str | None = None) -> list[Table | str]:
         made.add_row(f"  {operator}", str(count["before"]), str(count["after"]), mark)
     size, cost, latency = report["bytes"], report["cost"], report["latency"]
     made.add_row("bytes", bytes_text(size["before"]), bytes_text(size["after"]), _change(size))
-    made.add_row(f"cost ({cost['model']}, {cost['unit']})", number(cost["before"]), number(cost["after"]), _change(cost))
+    made.add_row(
+        f"cost ({cost['model']}, {cost['unit']})", number(cost["before"]), number(cost["after"]), _change(cost)
+    )
     if latency is not None:
         unit = latency["unit"]
         made.add_row("latency", f"{latency['before']:.3g} {unit}", f"{latency['after']:.3g} {unit}", speed(latency))
     if report["outputs"]:
         made.add_row("largest error against float64", "", "", "difference")
-    for output in report["outputs"]:
-        made.add_row(
+        rows(made, _errors(report["outputs"]))
+    return [made, *_notes(report), _sentence(report, target)]
+
+
+def compared(document: Comparison) -> list[Table | str]:
+    """What ``superopt verify`` prints."""
+    made = table("largest error against float64", "original", "new", "difference")
+    verdict = "agree" if document["agree"] else "do not agree"
+    sentence = f"{document['original']} and {document['new']} {verdict}: {document['reason']}"
+    truth = [f"truth: {document['truth']}"] if document["truth"].startswith("none") else []
+    return [rows(made, _errors(document["outputs"])), *truth, sentence]
+
+
+def _errors(outputs: Sequence[Output]) -> Iterable[tuple[str, str, str, str]]:
+    for output in outputs:
+        yield (
             f"  {output['name']}",
             _error(output["original_error"]),
             _error(output["new_error"]),
             _error(output["difference"]) + _agreement(output["top1"], output["top5"]),
         )
-    return [made, *_notes(report), _sentence(report, target)]
 
 
 def _notes(report: Report) -> Iterable[str]:
@@ -61,7 +93,7 @@ def _notes(report: Report) -> Iterable[str]:
         yield f"left out: {guilty['rule']}: {guilty['because']}"
     for problem in report["problems"]:
         yield f"problem: {problem}"
-    if not report["reproducible"]:
+    if report["stopped_by"] == "seconds":
         yield f"not reproducible: stopped by {report['stopped_by']}"
 
 
@@ -73,17 +105,15 @@ def _sentence(report: Report, target: str | None) -> str:
         return f"{report['source']}{where}: nothing better was found, this is the original"
     latency = report["latency"]
     gain = f"{speed(latency)}, " if latency is not None else ""
-    return f"{report['source']}{where}: {gain}verified {report['verified_by']}".rstrip()
+    return f"{report['source']}{where}: {gain}verified: {report['verified_by']}"
 
 
 def bytes_text(count: int) -> str:
     """A size in bytes, for reading: ``812 B``, ``8.43 MB``."""
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{count} B" if unit == "B" else f"{size:.3g} {unit}" if size < 999.5 or unit == "GB" else f"{size:.0f} {unit}"
-        size /= 1000
-    raise AssertionError("unreachable")
+    if count < 1000:
+        return f"{count} B"
+    unit, size = next(((unit, count / scale) for unit, scale in _UNITS if count < 999.5 * scale), ("GB", count / 1e9))
+    return f"{size:.3g} {unit}"
 
 
 def number(value: float) -> str:
@@ -96,14 +126,11 @@ def number(value: float) -> str:
 
 
 def speed(latency: Latency) -> str:
-    """How many times faster or slower: ``3.60x faster``."""
-    before, after = latency["before"], latency["after"]
-    if before <= 0 or after <= 0:
-        return ""
-    ratio = before / after
-    if f"{ratio:.2f}" == "1.00":
-        return "as fast"
-    return f"{ratio:.2f}x faster" if ratio > 1 else f"{1 / ratio:.2f}x slower"
+    """How many times faster or slower, ``3.60x faster``, where the clock can tell."""
+    ratio = latency["ratio"]
+    if latency["low"] <= 1 <= latency["high"]:
+        return "as fast, as far as the clock can tell"
+    return f"{1 / ratio:.2f}x faster" if ratio < 1 else f"{ratio:.2f}x slower"
 
 
 def _change(pair: BeforeAfter | Cost) -> str:
@@ -131,3 +158,45 @@ def rows(made: Table, lines: Iterable[Sequence[str]]) -> Table:
     for line in lines:
         made.add_row(*line)
     return made
+
+
+def inspected(document: Inspection, *, nodes: bool = False) -> list[Table | str]:
+    """What ``superopt inspect`` prints."""
+    facts = table("", "", left=2)
+    facts.show_header = False
+    facts.add_row("model", document["source"])
+    facts.add_row("opset", f"{document['opset']} (IR version {document['ir_version']})")
+    if document["producer"]:
+        facts.add_row("producer", document["producer"])
+    facts.add_row(
+        "bytes", f"{bytes_text(document['bytes'])}, {bytes_text(document['constant_bytes'])} of them constants"
+    )
+    for kind in ("inputs", "outputs"):
+        for value in document["inputs"] if kind == "inputs" else document["outputs"]:
+            facts.add_row(kind.removesuffix("s"), f"{value['name']}: {_type(value['type'])}")
+    parts: list[Table | str] = [facts, "", *costs(document)]
+    if document["opaque"]:
+        left = table("left alone", "count", "because", left=1)
+        left.columns[2].justify = "left"
+        parts += ["", rows(left, ((one["operator"], str(one["count"]), one["reason"]) for one in document["opaque"]))]
+    if nodes:
+        every = table("value", "operator", "type", f"cost, {document['unit']}", left=3)
+        lines = ((one["name"], one["operator"], _type(one["type"]), number(one["cost"])) for one in document["nodes"])
+        parts += ["", rows(every, lines)]
+    return parts
+
+
+def costs(document: Inspection) -> list[Table | str]:
+    """What ``superopt cost`` prints: the cost of a model by operator, the dearest first."""
+    total = document["cost"]
+    made = table("operator", "count", f"cost ({document['cost_model']}, {document['unit']})", "share")
+    for line in document["operators"]:
+        share = f"{100 * line['cost'] / total:.1f} %" if total > 0 else ""
+        made.add_row(line["operator"], str(line["count"]), number(line["cost"]), share)
+    made.add_row("all", str(sum(line["count"] for line in document["operators"])), number(total), "")
+    return [made]
+
+
+def _type(text: str) -> str:
+    """A type as people write it: symbols without their mark."""
+    return text.replace("$", "")

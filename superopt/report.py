@@ -5,16 +5,15 @@ Numbers carry their unit in the name of their key or beside them: seconds, milli
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
 from superopt.errors import OptionError
+from superopt.model import replacing
 
 FORMAT = "superopt report 1"
 
@@ -37,11 +36,18 @@ class Cost(TypedDict):
 
 
 class Latency(TypedDict):
-    """Median latencies of the original and of the result, taken in turn, in milliseconds."""
+    """Median latencies of the original and of the result, taken in turn, in milliseconds.
+
+    ``ratio`` is after over before (the median over pairs of runs, one right after the other), in its interval of 95 %
+    from ``low`` to ``high``.
+    """
 
     before: float
     after: float
     unit: str
+    ratio: float
+    low: float
+    high: float
     runs: int
 
 
@@ -64,15 +70,21 @@ class Error(TypedDict):
 
 
 class Output(TypedDict):
-    """One output: result against original, and both against the model in float64 (None where there is no such truth)."""
+    """One output: result against original, and both against the model in float64 (None where there is no such truth).
+
+    ``noise`` is how far the original moved by itself; ``top1`` and ``top5`` are shares of agreement, of what looks like
+    class scores; ``problem`` says what speaks against the result.
+    """
 
     name: str
     type: str
     difference: Error | None
     original_error: Error | None
     new_error: Error | None
+    noise: float
     top1: float | None
     top5: float | None
+    problem: str | None
 
 
 class Candidate(TypedDict):
@@ -144,6 +156,8 @@ class Report(TypedDict):
     changed: bool
     verified: bool
     verified_by: str
+    truth: str
+    feeds: list[str]
     problems: list[str]
     left_out: list[LeftOut]
     rules_used: list[str]
@@ -158,25 +172,36 @@ class Report(TypedDict):
     seconds: dict[str, float]
 
 
+class Comparison(TypedDict):
+    """The document about two models that were compared."""
+
+    format: str
+    versions: dict[str, str]
+    original: str
+    new: str
+    numeric: str
+    seed: int
+    agree: bool
+    reason: str
+    truth: str
+    feeds: list[str]
+    outputs: list[Output]
+    seconds: dict[str, float]
+
+
 def to_json(document: Mapping[str, Any]) -> str:
     """The document as JSON text, with numbers that JSON lacks as text (``"nan"``, ``"inf"``, ``"-inf"``)."""
     return json.dumps(_strict(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write(text: str, path: str | os.PathLike[str], what: str = "report") -> None:
-    """Writes text to a file so that it is there whole or not at all.
-
-    Raises ``OptionError`` where the file cannot be written.
-    """
+def write(text: str, path: str | os.PathLike[str]) -> None:
+    """Writes a report so that it is there whole or not at all. Raises ``OptionError`` where it cannot be written."""
     target = Path(path)
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(target)
+        with replacing(target) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise OptionError(f"{target}: {error.strerror or error}, expected a {what} file that can be written") from error
+        raise OptionError(f"{target}: {error.strerror or error}, expected a report file that can be written") from error
 
 
 def _strict(value: Any) -> Any:

@@ -1,0 +1,42 @@
+"""``superopt verify``: do two models agree, and how far is each from the truth."""
+
+from __future__ import annotations
+
+from superopt import render
+from superopt.model import load
+from superopt.options import Options
+from superopt.pipeline import feeds_of
+from superopt.progress import Clock
+from superopt.progress_lines import Lines
+from superopt.report import Comparison, to_json, write
+from superopt.verdict import Verifier, outputs
+from superopt.version import versions
+
+OK, FAILED = 0, 1
+
+
+def run_verify(original: str, new: str, options: Options, *, report: str | None) -> int:
+    """Prints how two models compare; whether they agree."""
+    right, other = load(original), load(new)
+    clock = Clock(Lines(render.console(stderr=True)))
+    with clock.stage("sample"):
+        feeds = feeds_of(right, options)
+    verification = Verifier(right, feeds, options, clock)(other)
+    document: Comparison = {
+        "format": "superopt comparison 1",
+        "versions": versions(),
+        "original": original,
+        "new": new,
+        "numeric": options.numeric,
+        "seed": options.seed,
+        "agree": verification.agree,
+        "reason": verification.reason,
+        "truth": verification.truth,
+        "feeds": list(verification.feeds),
+        "outputs": outputs(verification),
+        "seconds": clock.seconds,
+    }
+    if report is not None:
+        write(to_json(document), report)
+    render.show(render.compared(document), render.console())
+    return OK if verification.agree else FAILED

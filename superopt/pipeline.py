@@ -1,0 +1,157 @@
+"""``optimize``: the stages in order, from a model to a model that computes the same, verified, with a report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import onnx
+
+from superopt.cost import CostBreakdown, CostModel, graph_cost
+from superopt.cost import load as load_cost_model
+from superopt.errors import EvaluationError
+from superopt.feeds import Feeds
+from superopt.inspection import value_names
+from superopt.lower import lower
+from superopt.model import Model, load
+from superopt.numeric import settle
+from superopt.options import DEFAULT_COST_MODEL, Feed, Options, options
+from superopt.outcome import Outcome, document
+from superopt.progress import Clock, Watcher
+from superopt.result import Result
+from superopt.rule_text import load as load_rules
+from superopt.rules import RuleSet
+from superopt.sample import sample
+from superopt.search import Search
+from superopt.selection import selected
+from superopt.soundness import Sound, first_sound, not_to_be_told
+from superopt.verdict import Verifier, bound_of
+from superopt.verify import Verification
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+
+def optimize(
+    model: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    *,
+    rules: str | RuleSet | Sequence[str | RuleSet] | None = None,
+    without: str | Sequence[str] | None = None,
+    numeric: str | None = None,
+    ignoring: str | Sequence[str] | None = None,
+    cost: str | CostModel | None = None,
+    limit: str | Mapping[str, int | float] | None = None,
+    inputs: str | os.PathLike[str] | Feed | None = None,
+    input_shape: Mapping[str, Sequence[int]] | None = None,
+    initializers_are_constant: bool = False,
+    max_growth: str | float | None = 0.05,
+    select: str | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+    watcher: Watcher | None = None,
+) -> Result:
+    """A model that computes the same outputs at the least cost that was found; see ``Options`` for the keywords.
+
+    The result is the original where nothing better was found or nothing could be verified; its report says so.
+    ``watcher`` is told of every stage. Raises ``InputError`` where the model or an option is at fault.
+    """
+    chosen = options(
+        rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit, inputs=inputs,
+        input_shape=input_shape, initializers_are_constant=initializers_are_constant, max_growth=max_growth,
+        select=select, seed=seed, threads=threads,
+    )  # fmt: skip
+    return run(load(model), chosen, watcher)
+
+
+def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Result:
+    """Optimizes a loaded model; the stages in order. Raises ``InputError`` as ``optimize`` does."""
+    clock = Clock(watcher or Watcher())
+    seconds = chosen.limit.get("seconds")
+    deadline = None if seconds is None else time.perf_counter() + seconds
+
+    with clock.stage("rules"):
+        rules, cost_model = rules_of(chosen), cost_model_of(chosen)
+    with clock.stage("lower"):
+        lowered = lower(original, chosen.initializers_are_constant)
+        graph = settle(lowered.graph, context=original.proto)
+    clock.watcher.dumped("terms", graph.text)
+    with clock.stage("sample"):
+        feeds = feeds_of(original, chosen)
+
+    search = Search(lowered, graph, chosen, clock, sizes_of(feeds), deadline)
+    verifier = Verifier(original, feeds, chosen, clock, bound_of(rules))
+    sound = first_sound(search, rules, cost_model, verifier) if feeds.feeds else not_to_be_told(rules, feeds)
+    dump(sound, clock.watcher)
+    selection = selected(search, sound, cost_model, verifier, feeds.values)
+    outcome = Outcome(search, cost_model, sound, selection, clock.seconds)
+    return Result(outcome.model, document(outcome))
+
+
+def rules_of(chosen: Options) -> RuleSet:
+    """The rules that the options name, of the numeric class that they allow. Raises ``RuleError``, ``OptionError``."""
+    rules = RuleSet()
+    for one in chosen.rules:
+        rules = rules + (one if isinstance(one, RuleSet) else load_rules(one))
+    return rules.without(*chosen.without).of_class(chosen.numeric, chosen.ignoring)
+
+
+def cost_model_of(chosen: Options) -> CostModel:
+    """The cost model that the options name. Raises ``CostModelError``."""
+    return chosen.cost if isinstance(chosen.cost, CostModel) else load_cost_model(chosen.cost)
+
+
+def feeds_of(original: Model, chosen: Options) -> Feeds:
+    """Inputs that the model runs on, none where none could be found: nothing can be verified then.
+
+    Raises ``FeedError`` where those that were given do not fit.
+    """
+    try:
+        return sample(original, seed=chosen.seed, shapes=chosen.input_shape, given=chosen.inputs)
+    except EvaluationError as error:
+        return Feeds((), chosen.seed, (str(error),))
+
+
+def sizes_of(feeds: Feeds) -> Mapping[str, int]:
+    """What symbolic dimensions are priced at: as they are in the most ordinary inputs."""
+    return feeds.feeds[0].dims if feeds.feeds else {}
+
+
+def dump(sound: Sound, watcher: Watcher) -> None:
+    """Leaves the text forms of what was tried last with the watcher."""
+    if sound.attempt.saturation is not None:
+        watcher.dumped("egraph", sound.attempt.saturation.egraph.text)
+    if sound.attempt.found is not None:
+        watcher.dumped("chosen", sound.attempt.found.extraction.graph.text)
+
+
+def cost(
+    model: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model, cost_model: str | CostModel = DEFAULT_COST_MODEL
+) -> CostBreakdown:
+    """What running a model costs under a cost model (a name, a file, or a ``CostModel``), node by node.
+
+    Nodes are named by the values that they make. Raises ``InputError`` where the model or the cost model is at fault.
+    """
+    lowered = lower(load(model))
+    names = value_names(lowered)
+    chosen = cost_model if isinstance(cost_model, CostModel) else load_cost_model(cost_model)
+    return graph_cost(lowered.graph, chosen, names=[names.get(i, f"%{i}") for i in range(len(lowered.graph.nodes))])
+
+
+def verify(
+    original: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    new: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
+    *,
+    numeric: str | None = None,
+    inputs: str | os.PathLike[str] | Feed | None = None,
+    input_shape: Mapping[str, Sequence[int]] | None = None,
+    seed: int | None = None,
+) -> Verification:
+    """Whether two models agree, and how far each is from the truth in float64.
+
+    Raises ``InputError`` where a model or an option is at fault.
+    """
+    chosen = options(numeric=numeric, inputs=inputs, input_shape=input_shape, seed=seed)
+    right = load(original)
+    return Verifier(right, feeds_of(right, chosen), chosen, Clock(Watcher()))(load(new))

@@ -1,0 +1,35 @@
+"""What a run gives back: a model, and a report on how it came about."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx
+
+from superopt import model as models
+from superopt.model import Model
+from superopt.report import Report
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The result of ``optimize``: ``save`` it, or take the message; ``report`` is the JSON document."""
+
+    optimized: Model
+    report: Report
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The model as one message, with all its data inside. Raises ``ModelError`` over 2 GB: use ``save`` then."""
+        copy = onnx.ModelProto()  # the caller's own, whatever it does to it
+        copy.CopyFrom(models.message(self.optimized))
+        return copy
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model whole or not at all; data that lay in files beside the original stays in files.
+
+        Raises ``ModelError`` where it cannot be written.
+        """
+        models.save(self.optimized, path)

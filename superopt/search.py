@@ -1,0 +1,132 @@
+"""From rules to a candidate: saturate, choose, make the weights, write the model; and choose again where it grew too
+much."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from superopt.cost import CostModel, graph_cost
+from superopt.emit import emit
+from superopt.extraction import Extraction, extract
+from superopt.extraction.solve import DEFAULT_EFFORT
+from superopt.inspection import model_bytes
+from superopt.lower import Lowered
+from superopt.model import Model
+from superopt.numeric import materialize
+from superopt.options import Options
+from superopt.progress import Clock
+from superopt.rules import RuleSet
+from superopt.saturate import Limits, Saturation, saturate
+from superopt.terms import TermGraph
+
+_DEARER = 4.0
+_STEPS = 20
+"""A byte may become dearer in this many steps of this factor, around the price at which all bytes of the chosen model
+cost as much as running it: from where bytes hardly count to where nothing else does."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model that was found, and how. ``graph`` is what it computes; its ``bytes`` are those of all its files."""
+
+    name: str
+    model: Model
+    graph: TermGraph
+    extraction: Extraction
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """What stays the same while a model is searched for, under whatever rules. ``sizes`` are what symbolic dimensions
+    are priced at, ``deadline`` is when the time that the user gave ends (by ``time.perf_counter``)."""
+
+    lowered: Lowered
+    graph: TermGraph
+    options: Options
+    clock: Clock
+    sizes: Mapping[str, int]
+    deadline: float | None
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that the options ask for, with what is left of the time."""
+        limits = replace(Limits(), **dict(self.options.limit))
+        return limits if self.deadline is None else replace(limits, seconds=self._left())
+
+    def saturate(self, rules: RuleSet) -> Saturation:
+        """The saturated e-graph under these rules."""
+        with self.clock.stage("saturate"):
+            saturation = saturate(self.graph, rules, self.limits, self.lowered.model.opset)
+        return saturation
+
+    def choose(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
+        """The cheapest model that has grown no more than allowed; None where that is the original."""
+        found = self._cheapest(saturation, cost_model)
+        return None if found is None or found.model is self.lowered.model else found
+
+    def price(self, found: Found, cost_model: CostModel) -> float:
+        """What running a model costs, by any cost model."""
+        return graph_cost(found.graph, cost_model, self.sizes).total
+
+    def _cheapest(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
+        allowed = self._allowed_bytes()
+        found = self._made(self._extract(saturation, cost_model, None), cost_model)
+        if found.bytes <= allowed:
+            return found
+        running = found.extraction.running
+        even = running / max(1, self.original_bytes) if running > 0 else 1.0
+        return _first(
+            lambda step: self._within(saturation, cost_model, even * _DEARER ** (step - _STEPS // 2), allowed), _STEPS
+        )
+
+    @property
+    def original_bytes(self) -> int:
+        return model_bytes(self.lowered.model)
+
+    def _allowed_bytes(self) -> float:
+        growth = self.options.max_growth
+        return float("inf") if growth is None else self.original_bytes * (1 + growth)
+
+    def _within(self, saturation: Saturation, cost_model: CostModel, byte_price: float, allowed: float) -> Found | None:
+        """What is chosen at a price of a byte, if it has not grown too much. Weights are made only where that may
+        be."""
+        extraction = self._extract(saturation, cost_model, byte_price)
+        if extraction.constant_bytes > allowed:
+            return None
+        found = self._made(extraction, cost_model)
+        return found if found.bytes <= allowed else None
+
+    def _extract(self, saturation: Saturation, cost_model: CostModel, byte_price: float | None) -> Extraction:
+        effort = DEFAULT_EFFORT if byte_price is None else DEFAULT_EFFORT / 4
+        with self.clock.stage("extract"):
+            return extract(
+                saturation.egraph, cost_model, byte_price=byte_price, sizes=self.sizes, effort=effort,
+                seconds=None if self.deadline is None else self._left(),
+            )  # fmt: skip
+
+    def _made(self, extraction: Extraction, cost_model: CostModel) -> Found:
+        with self.clock.stage("materialize"):
+            graph = materialize(extraction.graph, extraction.runtime)
+        with self.clock.stage("emit"):
+            model = emit(self.lowered, graph)
+        return Found(cost_model.name, model, graph, extraction, model_bytes(model))
+
+    def _left(self) -> float:
+        return max(0.1, (self.deadline or 0.0) - time.perf_counter())
+
+
+def _first(found_at: Callable[[int], Found | None], steps: int) -> Found | None:
+    """What is found at the first step, from 0, where anything is; it is found at every later step too."""
+    best = found_at(steps)
+    low, high = 0, steps
+    while best is not None and low < high:
+        middle = (low + high) // 2
+        found = found_at(middle)
+        if found is None:
+            low = middle + 1
+        else:
+            best, high = found, middle
+    return best

@@ -1,0 +1,94 @@
+"""Finds a model that is verified, leaving out one guilty rule after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from superopt.blame import guilty
+from superopt.cost import CostModel
+from superopt.errors import SuperoptError
+from superopt.feeds import Feeds
+from superopt.model import Model
+from superopt.report import LeftOut
+from superopt.rules import RuleSet
+from superopt.saturate import Saturation
+from superopt.search import Found, Search
+from superopt.verify import Verification
+
+MOST_LEFT_OUT = 4
+"""How many guilty rules are left out, one after the other, before the original is given back."""
+
+Check = Callable[[Model], Verification]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try: how far it came, and what was wrong. ``found`` is None where the original is the best there is."""
+
+    saturation: Saturation | None = None
+    found: Found | None = None
+    verification: Verification | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Sound:
+    """The last try, the rules that it ran under, those left out before it, and what went wrong."""
+
+    attempt: Attempt
+    rules: RuleSet
+    left_out: tuple[LeftOut, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> Found | None:
+        """What was found and verified."""
+        return None if self.attempt.problem else self.attempt.found
+
+
+def attempt(search: Search, rules: RuleSet, cost_model: CostModel, check: Check) -> Attempt:
+    """One try under some rules: search, choose, verify. What superopt itself raises is what was wrong."""
+    saturation = found = verification = None
+    try:
+        saturation = search.saturate(rules)
+        found = search.choose(saturation, cost_model)
+        if found is None:
+            return Attempt(saturation)
+        verification = check(found.model)
+    except SuperoptError as error:
+        return Attempt(saturation, found, verification, f"{type(error).__name__}: {error}")
+    return Attempt(saturation, found, verification, None if verification.agree else verification.reason)
+
+
+def first_sound(search: Search, rules: RuleSet, cost_model: CostModel, check: Check) -> Sound:
+    """The first try that is verified; guilty rules are left out of it. The original's, where nothing else is sound."""
+    left_out: tuple[LeftOut, ...] = ()
+    while True:
+        tried = attempt(search, rules, cost_model, check)
+        if tried.problem is None:
+            return Sound(tried, rules, left_out)
+        blameless = tried.verification is not None and not tried.verification.ran
+        give_up = blameless or len(left_out) >= MOST_LEFT_OUT
+        culprit = None if give_up else _culprit(search, rules, cost_model, check, tried)
+        if culprit is None:
+            return Sound(tried, rules, left_out, (tried.problem,))
+        left_out = (*left_out, {"rule": culprit, "because": tried.problem})
+        rules = rules.without(culprit)
+
+
+def not_to_be_told(rules: RuleSet, feeds: Feeds) -> Sound:
+    """What there is to say of a model that cannot be run: nothing that is found could be verified."""
+    problem = f"the original cannot be run: {'; '.join(feeds.failed)}"
+    return Sound(Attempt(problem=problem), rules, problems=(problem,))
+
+
+def _culprit(search: Search, rules: RuleSet, cost_model: CostModel, check: Check, tried: Attempt) -> str | None:
+    """The rule that a try failed by, among those that shaped it, or all where it came to no result."""
+    suspects = tuple(tried.found.extraction.rules_used) if tried.found else tuple(rule.name for rule in rules)
+    suspects = tuple(name for name in suspects if any(rule.name == name for rule in rules))
+
+    def wrong(names: tuple[str, ...]) -> bool:
+        return attempt(search, rules.without(*names), cost_model, check).problem is not None
+
+    return guilty(suspects, wrong)

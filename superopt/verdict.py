@@ -1,0 +1,80 @@
+"""Judges new models against one original, and tells reports what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from superopt.distance import Error as Distance
+from superopt.errors import EvaluationError
+from superopt.evidence import Evidence, gather
+from superopt.feeds import Feeds
+from superopt.model import Model
+from superopt.options import Options
+from superopt.progress import Clock
+from superopt.report import Error, Output
+from superopt.rules import RuleSet
+from superopt.verify import Verification, verify
+
+
+@dataclass
+class Verifier:
+    """Verifies new models; what is to be known of the original is found out once, when it is first asked for."""
+
+    original: Model
+    feeds: Feeds
+    options: Options
+    clock: Clock
+    within: float = 0.0
+    _evidence: Evidence | None = field(default=None, init=False)
+
+    def __call__(self, new: Model) -> Verification:
+        """Whether a new model may stand for the original."""
+        numeric, seed = self.options.numeric, self.options.seed
+        with self.clock.stage("verify"):
+            if self._evidence is None:
+                try:
+                    self._evidence = gather(self.original, self.feeds.values, exact=numeric == "exact", seed=seed)
+                except EvaluationError as error:
+                    return Verification(False, False, f"the original cannot be run: {error}", numeric)
+            return verify(
+                self.original,
+                new,
+                self.feeds,
+                numeric,
+                ignoring=self.options.ignoring,
+                within=self.within,
+                seed=seed,
+                evidence=self._evidence,
+            )
+
+
+def bound_of(rules: RuleSet) -> float:
+    """The relative error that the rules allow themselves: the largest that one of them states."""
+    return max((rule.within for rule in rules if rule.within is not None), default=0.0)
+
+
+def outputs(verification: Verification | None) -> list[Output]:
+    """A verification's outputs, for a report."""
+    if verification is None:
+        return []
+    return [
+        {
+            "name": check.name,
+            "type": check.type,
+            "difference": _error(check.difference),
+            "original_error": _error(check.original_error),
+            "new_error": _error(check.new_error),
+            "noise": check.noise,
+            "top1": check.top1,
+            "top5": check.top5,
+            "problem": check.problem,
+        }
+        for check in verification.outputs
+    ]
+
+
+def _error(distance: Distance | None) -> Error | None:
+    if distance is None:
+        return None
+    return Error(**dataclasses.asdict(distance))  # type: ignore[typeddict-item]
