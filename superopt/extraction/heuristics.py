@@ -21,7 +21,7 @@ _REPRICINGS = 12
 _GREEDY_SETS_AT_MOST = 12_000_000
 """Items times classes beyond which greedy by cost sets takes too long."""
 
-_EXCHANGE_WORK = 3_000_000
+_EXCHANGE_WORK = 500_000
 """Classes visited by exchange before it stops."""
 
 

@@ -184,11 +184,31 @@ def class_graph(items: Items) -> nx.DiGraph:
 
 def knots(items: Items) -> dict[int, int]:
     """The strongly connected component of each class, by number."""
-    return {
-        owner: number
-        for number, component in enumerate(nx.strongly_connected_components(class_graph(items)))
-        for owner in component
-    }
+    below: dict[int, int] = {}
+    users: dict[int, list[int]] = {}
+    for owner, kept in items.items():
+        edges = 0
+        for item in kept:
+            edges += len(item.children)
+            for child in item.children:
+                users.setdefault(child, []).append(owner)
+        below[owner] = edges
+    # What reaches no cycle is a component of its own.
+    ready = [owner for owner, edges in below.items() if not edges]
+    knot: dict[int, int] = {}
+    while ready:
+        owner = ready.pop()
+        knot[owner] = len(knot)
+        for user in users.get(owner, ()):
+            below[user] -= 1
+            if not below[user]:
+                ready.append(user)
+    rest = {owner: kept for owner, kept in items.items() if owner not in knot}
+    if rest:
+        for component in nx.strongly_connected_components(class_graph(rest)):
+            number = len(knot)
+            knot.update((owner, number) for owner in component if owner in rest)
+    return knot
 
 
 def _settle_forced(part: Part) -> None:

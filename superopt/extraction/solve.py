@@ -16,7 +16,7 @@ from superopt.extraction.heuristics import Chosen, by_trees, heuristic, needed, 
 from superopt.extraction.problem import Choice, Problem, settle
 from superopt.extraction.reduction import Part, Picks, components, flatten, opened, simplify
 from superopt.extraction.solvers import Effort
-from superopt.extraction.tightening import tighten
+from superopt.extraction.tightening import promote_spine, tighten
 
 Status = Literal["optimal", "effort", "seconds"]
 """Proven optimal, or why the proof is missing: the counted effort or the time ran out."""
@@ -27,6 +27,9 @@ choice."""
 
 TOLERANCE = 1e-8
 """The relative gap below which a choice counts as proven: what the solvers' whole numbers and duals can tell apart."""
+
+_SPINE_ABOVE = 200
+"""Classes above which it is worth while to look for forced classes without masks first."""
 
 _CUT_ROUNDS = 6
 _BRANCH_NODES = 2_000
@@ -112,6 +115,11 @@ def _solve_component(part: Part, effort: Effort) -> tuple[_Incumbent, float]:
     """The best solution of one component and a lower bound, both with what the component has settled. Uses up
     ``part``."""
     incumbent = _Incumbent(float("inf"), [])
+    if len(part.items) > _SPINE_ABOVE:
+        promote_spine(part)
+        pieces = components(part)
+        if len(pieces) != 1:
+            return _together(part, pieces, incumbent, effort)
     chosen, _ = heuristic(part)
     incumbent.offer(part, chosen)
     while True:
