@@ -25,6 +25,7 @@ from superopt.engine_text import (
     attribute_field,
     declarations,
     engine_rule,
+    interchangeable,
     load_row,
     load_table,
     quoted,
@@ -153,7 +154,7 @@ class Snapshot:
 class Engine:
     """An egglog e-graph that holds the terms of one graph.
 
-    ``add_rule`` adds a rule, ``step`` runs one rule once, ``flow`` lets constness settle, ``freeze`` reads
+    ``add_rule`` adds a rule, ``step`` runs one rule once, ``settle`` draws the consequences, ``freeze`` reads
     everything out. After an EGraphError it must not be used again.
     """
 
@@ -230,9 +231,9 @@ class Engine:
         report = self._run([f"(run rs-{number} 1)"])[-1].report
         return sum(report.num_matches_per_rule.values()), bool(report.updated)
 
-    def flow(self) -> bool:
-        """Lets being constant settle; whether anything changed."""
-        return bool(self._run(["(run-schedule (saturate (run rs-flow)))"])[-1].report.updated)
+    def settle(self) -> None:
+        """Lets being constant settle, and sets aside what differs from an earlier node in constant weights alone."""
+        self._run(["(run-schedule (saturate (run rs-flow)) (run rs-first) (run rs-later))"])
 
     def size(self) -> int:
         """The number of e-nodes."""
@@ -243,7 +244,7 @@ class Engine:
         """Makes a constructor known."""
         if made not in self._declared:
             self._declared[made] = None
-            for command in declarations(made):
+            for command in (*declarations(made), *interchangeable(made)):
                 self._run([command])
 
     def add_terms(self, nodes: Sequence[tuple[Node, ValueType, str | None]], number: int) -> list[str]:
@@ -357,24 +358,24 @@ def _read(frozen: Any, engine: Any, owner: Engine) -> Snapshot:
     for table, numbered in (("V", loaded), ("W", _numbered(tables["W"].rows, engine))):
         for number, value in numbered:
             names.setdefault(index.setdefault(value, len(index)), f"({table} {number})")
-    rows: list[tuple[int, Constructor, tuple[Any, ...], str, int | None]] = []
+    rows: list[tuple[int, Constructor, tuple[Any, ...], str, int | None, bool]] = []
     for made in owner.constructors:
         made_by = {tuple(row.inputs): engine.value_to_i64(row.output) for row in tables[f"from-{made.suffix}"].rows}
         for row in tables[made.suffix].rows:
             inputs = tuple(row.inputs)
             where = index.setdefault(row.output, len(index))
-            rows.append((where, made, inputs[:-1], text(inputs[-1]), made_by.get(inputs)))
+            rows.append((where, made, inputs[:-1], text(inputs[-1]), made_by.get(inputs), row.subsumed))
     class_of = tuple(index[value] for _, value in loaded)
     originals = _originals(owner.graph, class_of)
     nodes: list[dict[tuple[str, tuple[int, ...], Attrs], ENode]] = [{} for _ in range(len(index))]
     constructors: list[list[Constructor]] = [[] for _ in range(len(index))]
-    for where, made, args, attr_text, maker in rows:
+    for where, made, args, attr_text, maker, aside in rows:
         children = tuple(ABSENT if arg in absent else index[arg] for arg in args)
         key = (made.op, children, Attrs.of(key=attr_text) if made.op == CONST else Attrs(attr_text))
         original = originals.get(key)
         rule = owner.rules[maker - 1].name if maker is not None and original is None else None
-        # A node may stand there twice, once as one of constants.
-        if key not in nodes[where]:
+        # A node may stand there twice, once as one of constants. What was set aside is kept only if it is original.
+        if key not in nodes[where] and (original is not None or not aside):
             nodes[where][key] = ENode(*key, rule, original)
             constructors[where].append(made)
     constant = {index[row.inputs[0]] for row in tables["is-constant"].rows if row.inputs[0] in index}

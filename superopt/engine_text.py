@@ -12,7 +12,7 @@ rule's terms, types, attributes and constants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.instantiate import skeleton
@@ -35,9 +35,23 @@ PROGRAM = (
     "(relation same (T T))",
     "(ruleset rs-flow)",
     "(ruleset rs-load)",
+    "(ruleset rs-first)",
+    "(ruleset rs-later)",
+    "(sort Weights)",
+    *(f"(constructor weights-{count} ({' '.join(['T'] * count)}) Weights)" for count in range(1, 5)),
     "(ruleset rs-same)",
     "(rule ((same a b)) ((union a b)) :ruleset rs-same)",
 )
+
+
+WEIGHTED: Mapping[str, tuple[tuple[int, ...], ...]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), ((1, 2),)),
+    **dict.fromkeys(("MatMul", "Add", "Mul", "Sub", "Div"), ((0,), (1,))),
+    "BatchNormalization": ((1, 2, 3, 4),),
+}
+"""Arguments that are weights where they are constant, by operator. Of the nodes of a class that differ in nothing but
+constant weights of the same types, rules look at the first alone: rules reach the same convolution in many ways, each
+with its own formula for the same weights, and what is made of them would multiply."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,25 @@ def declarations(made: Constructor) -> Iterator[str]:
     args = [f"x{index}" for index in range(made.arity)]
     constants = " ".join(f"(is-constant {arg})" for arg in args)
     yield f"(rule ((= e ({made.suffix} {' '.join(args)} s)) {constants}) ((is-constant e)) :ruleset rs-flow)"
+
+
+def interchangeable(made: Constructor) -> Iterator[str]:
+    """The rules that keep other rules from nodes which differ from an earlier one in constant weights alone."""
+    if made.constant:
+        return
+    for number, weights in enumerate(WEIGHTED.get(made.op, ())):
+        args = [f"x{index}" for index in range(made.arity)]
+        others = [arg for index, arg in enumerate(args) if index not in weights]
+        types = [f"y{index}" for index in weights]
+        first = f"first-{made.suffix}-{number}"
+        sorts = " ".join(["T"] * (1 + len(others)) + ["String"] * (len(types) + 1))
+        yield f"(function {first} ({sorts}) Weights :merge old)"
+        node = f"({made.suffix} {' '.join(args)} s)"
+        held = f"(weights-{len(weights)} {' '.join(args[index] for index in weights)})"
+        known = " ".join(f"(is-constant x{index}) (= y{index} (type-of x{index}))" for index in weights)
+        key = f"({first} {' '.join(['e', *others, *types, 's'])})"
+        yield f"(rule ((= e {node}) {known}) ((set {key} {held})) :ruleset rs-first)"
+        yield f"(rule ((= e {node}) {known} (= r {key}) (= w {held}) (!= r w)) ((subsume {node})) :ruleset rs-later)"
 
 
 def term_text(made: Constructor, attrs: Attrs, args: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from superopt.eclasses import EGraph, ENode
@@ -19,10 +19,11 @@ from superopt.terms import ABSENT, Node, TermGraph, ValueType
 @dataclass(frozen=True)
 class Limits:
     """When saturation stops. Counts make runs repeat; ``seconds`` (None: no limit) does not, and is reported as
-    such."""
+    such. ``nodes`` of None stands for eight times as many as the graph has, and at least 20,000.
+    """
 
-    nodes: int = 100_000
-    iterations: int = 24
+    nodes: int | None = None
+    iterations: int = 40
     seconds: float | None = None
 
 
@@ -52,53 +53,108 @@ def saturate(
     graph: TermGraph, rules: RuleSet, limits: Limits, opset: int, progress: Progress | None = None
 ) -> Saturation:
     """The e-graph of a graph under rules, as they may be used at an opset version."""
-    started = time.perf_counter()
     usable = applicable(graph, rules)
     arities = _arities(graph)
     with Engine(graph, opset) as engine:
-        numbers = {engine.add_rule(rule, arities): rule for rule in usable}
-        matches = {rule.name: 0 for rule in usable}
-        seconds = {rule.name: 0.0 for rule in usable}
-        merged: dict[tuple[str, tuple[str, ...]], None] = {}
-        sizes: list[int] = [engine.size()]
-        stopped_by = "saturated"
-        iteration = 0
-        ordinary = {number: rule for number, rule in numbers.items() if not rule.siblings}
-        setwise = {number: rule for number, rule in numbers.items() if rule.siblings}
-        engine.flow()
-        phase = ordinary
-        while stopped_by == "saturated" and numbers:
-            if iteration >= limits.iterations:
-                stopped_by = "iterations"
+        turns = tuple(_Turn(rule, engine.add_rule(rule, arities), _patience(graph)) for rule in usable)
+        run = _Run(engine, limits, _most_nodes(graph, limits), time.perf_counter())
+        sizes = [engine.size()]
+        phase = "ordinary"
+        while turns:
+            if len(sizes) > limits.iterations:
+                run.stopped_by = "iterations"
                 break
-            iteration += 1
-            changed = False
-            for number, rule in phase.items():
-                begun = time.perf_counter()
-                if rule.siblings:
-                    count, updated = _merge_siblings(engine, rule, number, merged)
-                else:
-                    count, updated = engine.step(number)
-                seconds[rule.name] += time.perf_counter() - begun
-                matches[rule.name] += count
-                changed |= updated
-                if limits.seconds is not None and time.perf_counter() - started > limits.seconds:
-                    stopped_by = "seconds"
-                    break
-                if updated and engine.size() > limits.nodes:
-                    stopped_by = "nodes"
-                    break
-            engine.flow()
+            for turn in turns:
+                turn.resting = max(0, turn.resting - 1)
+            changed = run.iterate([turn for turn in turns if turn.rule.siblings == (phase == "siblings")])
             sizes.append(engine.size())
             if progress is not None:
-                progress(iteration, sizes[-1])
-            # Sets are merged when the other rules have come to rest: earlier, a set would be merged member by member.
-            if not changed and phase is setwise:
+                progress(len(sizes) - 1, sizes[-1])
+            if run.stopped_by is not None:
                 break
-            phase = ordinary if changed else setwise
+            # Sets are merged when the other rules have come to rest: earlier, a set would be merged member by member.
+            # Rules that rest because they found too much have their turn again when all others have had theirs.
+            if changed:
+                phase = "ordinary"
+            elif phase == "ordinary":
+                phase = "siblings"
+            elif any(turn.resting for turn in turns):
+                phase = "ordinary"
+                for turn in turns:
+                    turn.resting = 0
+            else:
+                break
         return Saturation(
-            engine.freeze(), stopped_by, iteration, tuple(sizes), matches, seconds, engine.clashes
+            engine.freeze(), run.stopped_by or "saturated", len(sizes) - 1, tuple(sizes),
+            {turn.rule.name: turn.matches for turn in turns}, {turn.rule.name: turn.seconds for turn in turns},
+            engine.clashes,
         )  # fmt: skip
+
+
+@dataclass
+class _Turn:
+    """A rule in the schedule. One that finds more than its patience in one step rests for a while, and longer each
+    time: what explodes does not keep the others from their turn (the back-off scheduler of egg, with rests after the
+    fact)."""
+
+    rule: Rule
+    number: int
+    patience: int
+    rest: int = 4
+    resting: int = 0
+    matches: int = 0
+    seconds: float = 0.0
+
+    def took(self, count: int, seconds: float) -> None:
+        self.matches += count
+        self.seconds += seconds
+        if count > self.patience:
+            self.resting, self.rest, self.patience = self.rest, 2 * self.rest, 2 * self.patience
+
+
+@dataclass
+class _Run:
+    """One saturation: runs iterations until a limit is met."""
+
+    engine: Engine
+    limits: Limits
+    most_nodes: int
+    started: float
+    stopped_by: str | None = None
+    merged: dict[tuple[str, tuple[str, ...]], None] = field(default_factory=dict)
+
+    def iterate(self, turns: Sequence[_Turn]) -> bool:
+        """Gives each rule that does not rest one step; whether anything changed."""
+        changed = False
+        for turn in turns:
+            if turn.resting:
+                continue
+            begun = time.perf_counter()
+            if turn.rule.siblings:
+                count, updated = _merge_siblings(self.engine, turn.rule, turn.number, self.merged)
+            else:
+                count, updated = self.engine.step(turn.number)
+            if updated:
+                self.engine.settle()
+            now = time.perf_counter()
+            turn.took(count, now - begun)
+            changed |= updated
+            if self.limits.seconds is not None and now - self.started > self.limits.seconds:
+                self.stopped_by = "seconds"
+                break
+            if updated and self.engine.size() > self.most_nodes:
+                self.stopped_by = "nodes"
+                break
+        return changed
+
+
+def _most_nodes(graph: TermGraph, limits: Limits) -> int:
+    return max(20_000, 8 * len(graph.nodes)) if limits.nodes is None else limits.nodes
+
+
+def _patience(graph: TermGraph) -> int:
+    """A rule that finds one match for every node of the graph is still within reason."""
+    return max(1000, len(graph.nodes))
 
 
 def applicable(graph: TermGraph, rules: RuleSet) -> tuple[Rule, ...]:

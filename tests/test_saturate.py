@@ -156,8 +156,7 @@ def test_two_roots_are_joined_at_once() -> None:
     x = build.input("x", "float32[4,2]")
     graph = build.graph(build.node("Relu", x), build.node("Neg", x))
     text = (
-        "rule r: exact\n  (Relu(x), Neg(x))\n"
-        "    => (Split(Concat(x, x, axis=0), axis=0, split=(4, 4))[0], Split(Concat(x, x, axis=0), axis=0, split=(4, 4))[1])\n"
+        "rule r: exact\n  (Relu(x), Neg(x)) => (both[0], both[1])\n  let both = Split(Concat(x, x, axis=0), axis=0, split=(4, 4))\n"
     )
     result = run(graph, text)
     assert ops(result.egraph, result.egraph.roots[0]) == {"Relu", "Project"}
@@ -166,7 +165,8 @@ def test_two_roots_are_joined_at_once() -> None:
 
 SIBLINGS = """
 rule merge: reassociates
-  siblings(Conv(x, *w, *b, **a)) => Split(Conv(x, Concat(*w, axis=0), Concat(*b, axis=0), **a), axis=1, split=dims(w, 0))
+  siblings(Conv(x, *w, *b, **a))
+    => Split(Conv(x, Concat(*w, axis=0), Concat(*b, axis=0), **a), axis=1, split=dims(w, 0))
   when a.group == 1
   only if constant(w, b)
 """
