@@ -11,17 +11,18 @@ import numpy as np
 from superopt.distance import Spread, difference, spread, unit_roundoff
 from superopt.errors import EvaluationError, SuperoptError
 from superopt.evaluate import Feed, Runner, Value, arrays_of, same_bits
+from superopt.feeds import Feeds
 from superopt.kernels import is_float
 from superopt.lower import lower
 from superopt.model import Model
-from superopt.perturb import has_random, perturbed_feed, perturbed_model, with_seeds
+from superopt.perturb import has_random, perturbed_feed, perturbed_model, weight_bytes, with_seeds
 from superopt.sample import runner_of
 from superopt.truth import TermRunner, float64_truth
 
 Outputs = Mapping[str, Value]
 
 _HEAVY = 1 << 25
-"""Bytes of a model above which two feeds are enough."""
+"""Bytes of weights above which two feeds are enough."""
 
 MORE_UNITS, MORE_TIMES = 4, 4
 """How the sensitivity is measured again where a first verdict is against the new model: units in the last place, and
@@ -58,72 +59,84 @@ class Evidence:
             return
         self.wider = True
         for time in range(MORE_TIMES):
-            self._add_noise(seed + 100 + time, MORE_UNITS)
+            self.add_noise(seed + 100 + time, MORE_UNITS)
 
-    def _add_noise(self, seed: int, units: int) -> None:
-        moved = perturbed_model(self.model, seed, units)
-        models = [self.model] if moved is None else [moved]
-        for model in models:
-            try:
-                runner = _runner(model, self.by_terms)
-                results = [runner.run(perturbed_feed(feed, seed, units)) for feed in self.feeds]
-            except EvaluationError:
-                continue  # Moved weights may lead where the model cannot follow: that says nothing of rounding.
-            self.perturbations += 1
-            for place, result in enumerate(results):
-                self.noise[place].append(result)
+    def add_noise(self, seed: int, units: int) -> None:
+        """Runs with weights and inputs moved; with inputs alone where the weights are too many to copy."""
+        moved = perturbed_model(self.model, seed, units) or self.model
+        try:
+            self.add_noise_of_inputs(_runner(moved, self.by_terms), seed, units)
+        except EvaluationError:
+            return  # Moved weights may lead where the model cannot follow: that says nothing of rounding.
+
+    def add_noise_of_inputs(self, runner: Runner | TermRunner, seed: int, units: int = 1) -> None:
+        """Runs with inputs moved."""
+        try:
+            results = [runner.run(perturbed_feed(feed, seed, units)) for feed in self.feeds]
+        except EvaluationError:
+            return  # Moved inputs may be out of a model's range; that says nothing of rounding either.
+        self.perturbations += 1
+        for place, result in enumerate(results):
+            self.noise[place].append(result)
+
+    def add_optimized(self) -> None:
+        """Runs with onnxruntime's optimizations on; where they fail on the original, the new model is not at fault."""
+        try:
+            optimized = Runner(self.model, optimized=True)
+            results = [optimized.run(feed) for feed in self.feeds]
+        except EvaluationError:
+            return
+        for place, result in enumerate(results):
+            self.noise[place].append(result)
 
 
-def gather(model: Model, feeds: Sequence[Feed], *, exact: bool = False, seed: int = 0) -> Evidence:
+def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, seed: int = 0) -> Evidence:
     """Runs the original in all the ways that judging needs; ``exact`` leaves out what bit-exactness has no use for.
 
-    Raises EvaluationError where the model cannot be run.
+    What ``sample`` has run already is not run again. Raises EvaluationError where the model cannot be run.
     """
-    used = tuple(feeds[:2] if model.proto.ByteSize() > _HEAVY else feeds)
+    heavy = weight_bytes(model.proto) > _HEAVY
+    known = [feed.outputs for feed in feeds.feeds] if isinstance(feeds, Feeds) else [None for _ in feeds]
+    values = feeds.values if isinstance(feeds, Feeds) else tuple(feeds)
+    used = values[:2] if heavy else values
     if not used:
         raise EvaluationError("no inputs to run it on")
     random_inside = has_random(model.proto)
     seeded = with_seeds(model) if random_inside else None
     subject = seeded or model
-    runner = runner_of(subject)
-    by_terms = isinstance(runner, TermRunner)
-    outputs = [runner.run(feed) for feed in used]
-    random: frozenset[str] = frozenset()
-    if random_inside:
-        # From the start again: a random operator goes on from run to run.
-        repeated = _runner(subject, by_terms)
-        again = [repeated.run(feed) for feed in used]
-        random = frozenset(
-            name
-            for first, second in zip(outputs, again, strict=True)
-            for name in first
-            if not same_bits(first[name], second[name])
-        )
+    known = [None for _ in used] if random_inside else known[: len(used)]
+    runner = None if None not in known and heavy else runner_of(subject)
+    outputs = [runner.run(feed) if runner else at or {} for feed, at in zip(used, known, strict=True)]
+    by_terms = isinstance(runner, TermRunner) or (runner is None and isinstance(feeds, Feeds) and feeds.by_terms)
     types = runner.output_types if isinstance(runner, Runner) else {}
-    evidence = Evidence(subject, used, outputs, [[] for _ in used], random=random, by_terms=by_terms, types=types)
+    evidence = Evidence(subject, used, outputs, [[] for _ in used], by_terms=by_terms, types=types)
     evidence.seeded = seeded is not None
+    if random_inside:
+        evidence.random = _random_outputs(subject, evidence)
+        runner = _runner(subject, by_terms)
     if exact:
         evidence.no_truth = "not asked for: bits are compared"
         return evidence
-    if random_inside:
-        runner = _runner(subject, by_terms)
-    try:
-        for place, feed in enumerate(used):
-            evidence.noise[place].append(runner.run(perturbed_feed(feed, seed)))
-        evidence.perturbations += 1
-    except EvaluationError:
-        pass  # Moved inputs may be out of a model's range; moved weights and optimizations still speak.
-    del runner
-    evidence._add_noise(seed + 1, 1)
+    evidence.add_noise(seed + 1, 1)
+    if runner is not None:
+        evidence.add_noise_of_inputs(runner, seed)
+        del runner
     if not by_terms:
-        try:
-            optimized = Runner(subject, optimized=True)
-            for place, feed in enumerate(used):
-                evidence.noise[place].append(optimized.run(feed))
-        except EvaluationError:
-            pass  # The original may be beyond onnxruntime's own optimizations; that is not the new model's fault.
+        evidence.add_optimized()
     _find_truth(evidence)
     return evidence
+
+
+def _random_outputs(model: Model, evidence: Evidence) -> frozenset[str]:
+    """The outputs that a second run changes; from the start again, since a random operator goes on from run to run."""
+    repeated = _runner(model, evidence.by_terms)
+    again = [repeated.run(feed) for feed in evidence.feeds]
+    return frozenset(
+        name
+        for first, second in zip(evidence.outputs, again, strict=True)
+        for name in first
+        if not same_bits(first[name], second[name])
+    )
 
 
 def _runner(model: Model, by_terms: bool) -> Runner | TermRunner:

@@ -24,12 +24,13 @@ class SampleFeed:
     """One set of inputs.
 
     ``origin`` says how it was made; ``dims`` which size every open dimension has, by symbol (``input[axis]`` where the
-    model names none).
+    model names none). ``outputs`` are what the model gave when the feed was tried, without optimizations.
     """
 
     values: Feed
     origin: str
     dims: Mapping[str, int] = field(default_factory=dict)
+    outputs: Feed | None = None
 
     @property
     def text(self) -> str:
@@ -39,11 +40,15 @@ class SampleFeed:
 
 @dataclass(frozen=True, eq=False)
 class Feeds:
-    """Inputs that a model runs on, the most ordinary first; ``failed`` are sizes that it did not run on, and why."""
+    """Inputs that a model runs on, the most ordinary first; ``failed`` are sizes that it did not run on, and why.
+
+    ``by_terms`` is true where onnxruntime does not run the model, and its terms were evaluated in float64 instead.
+    """
 
     feeds: tuple[SampleFeed, ...]
     seed: int
     failed: tuple[str, ...] = ()
+    by_terms: bool = False
 
     @property
     def values(self) -> tuple[Feed, ...]:

@@ -16,7 +16,7 @@ from superopt.evaluate import Value
 from superopt.kernels import is_float
 from superopt.model import Model
 from superopt.scopes import subgraphs
-from superopt.tensors import is_external
+from superopt.tensors import is_external, tensor_bytes
 
 _LARGEST_COPY = 1 << 29
 """Bytes above which a model's weights are not copied to be perturbed."""
@@ -28,6 +28,11 @@ RANDOM = frozenset(
     "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial Dropout".split()
 )
 """ONNX's operators that draw numbers; all of them take a seed."""
+
+
+def weight_bytes(proto: onnx.ModelProto) -> int:
+    """The bytes of a model's initializers; the message itself would have to be written to be measured."""
+    return sum(tensor_bytes(tensor) for tensor in proto.graph.initializer)
 
 
 def perturbed_value(value: Value, rng: np.random.Generator, units: int) -> Value:
@@ -49,7 +54,7 @@ def perturbed_feed(feed: Mapping[str, Value], seed: int, units: int = 1) -> dict
 
 def perturbed_model(model: Model, seed: int, units: int = 1) -> Model | None:
     """The model with its weights moved by units in the last place; None where it has none, or too many to copy."""
-    if model.proto.ByteSize() > _LARGEST_COPY:
+    if weight_bytes(model.proto) > _LARGEST_COPY:
         return None
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
@@ -81,14 +86,16 @@ def _moved(array: NDArray[Any], rng: np.random.Generator, units: int) -> NDArray
     Types of 16 bits and less move by one unit at most: four of theirs are no rounding error any more.
     """
     units = units if array.dtype.itemsize >= 4 else 1
-    kind = np.dtype(f"i{array.dtype.itemsize}")
+    size = array.dtype.itemsize
+    kind = np.dtype(f"i{size}")
     bits = np.ascontiguousarray(array).view(kind).reshape(array.shape)
-    step = rng.integers(0, 2, array.shape, dtype=np.int8).astype(kind) * kind.type(2 * units) - kind.type(units)
-    with np.errstate(over="ignore"):
-        moved = (bits + step).view(array.dtype)
-    # A step from the smallest number, or to infinity, is no step.
-    fine = np.isfinite(array) & (array != 0) & np.isfinite(moved) & (np.signbit(moved) == np.signbit(array))
-    return np.asarray(np.where(fine, moved, array))
+    coins = np.unpackbits(np.frombuffer(rng.bytes((array.size + 7) // 8), np.uint8), count=array.size)
+    step = (coins.astype(kind).reshape(array.shape) * kind.type(2) - kind.type(1)) * kind.type(units)
+    magnitude = bits & np.iinfo(kind).max
+    infinity = np.asarray(np.inf).astype(array.dtype).reshape(1).view(kind)[0] if size > 1 else np.iinfo(kind).max
+    # A step past zero, to infinity, or from what is no number is none.
+    fine = (magnitude > units) & (magnitude < infinity - kind.type(units))
+    return np.asarray((bits + step * fine).view(array.dtype))
 
 
 def with_seeds(model: Model) -> Model | None:

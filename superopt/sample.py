@@ -89,7 +89,7 @@ def sample(
             if not isinstance(made, str):
                 feeds.append(made)
                 break
-    return Feeds(tuple(feeds), seed, tuple(dict.fromkeys(failed)))
+    return Feeds(tuple(feeds), seed, tuple(dict.fromkeys(failed)), isinstance(runner, TermRunner))
 
 
 def runner_of(model: Model) -> Runner | TermRunner:
@@ -331,7 +331,7 @@ def _attempt(
     except EvaluationError as error:
         return f"{what}: {error}"
     problem = None if empty else _problem(outputs)
-    return f"{what}: {problem}" if problem else SampleFeed(feed, f"{origin} {number}", used)
+    return f"{what}: {problem}" if problem else SampleFeed(feed, f"{origin} {number}", used, outputs)
 
 
 def _time(inputs: Sequence[_Input], shapes: Mapping[str, tuple[int, ...]]) -> int:

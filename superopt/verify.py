@@ -111,7 +111,7 @@ def verify(
     )
     exact = numeric == "exact"
     try:
-        evidence = evidence or gather(original, values, exact=exact, seed=seed)
+        evidence = evidence or gather(original, feeds, exact=exact, seed=seed)
     except EvaluationError as problem:
         return Verification(False, False, f"cannot run: the original: {problem}", numeric)
     texts = texts[: len(evidence.feeds)]
