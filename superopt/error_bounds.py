@@ -1,9 +1,10 @@
 """How far rounding can take what a graph computes from its value over the reals: running error analysis, node by node.
 
-Every node gets, beside its value in float64, a bound on the error that it has when all is computed with a unit roundoff
-u: what it inherits from its arguments, by the operator's own derivative, and what it adds. A sum of n products adds at most
-n * u * (the sum of the absolute products), in whatever order it is formed (Higham, Accuracy and Stability of Numerical
-Algorithms, 2nd edition, section 3.1). So a bound follows from reduction lengths and magnitudes; no tolerance is chosen.
+Every node gets, beside its value in float64, a bound on the error that it has when all is computed with a unit
+roundoff u: what it inherits from its arguments, by the operator's own derivative, and what it adds. A sum of n products
+adds at most n * u * (the sum of the absolute products), in whatever order it is formed (Higham, Accuracy and Stability
+of Numerical Algorithms, 2nd edition, section 3.1). So a bound follows from reduction lengths and magnitudes; no
+tolerance is chosen.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ FUNCTION_ULPS = 8
 and 1 (their documented approximations of exp, erf and tanh stay below 4)."""
 
 _MOVES = frozenset(
-    "Identity Transpose Reshape Concat Split Slice Squeeze Unsqueeze Flatten Expand Tile Gather GatherElements GatherND "
-    "ScatterND DepthToSpace SpaceToDepth Trilu Pad Dropout Where Relu Max Min MaxPool GlobalMaxPool ReduceMax ReduceMin "
-    "Clip".split()
+    "Identity Transpose Reshape Concat Split Slice Squeeze Unsqueeze Flatten Expand Tile Gather GatherElements "
+    "GatherND ScatterND DepthToSpace SpaceToDepth Trilu Pad Dropout Where Relu Max Min MaxPool GlobalMaxPool "
+    "ReduceMax ReduceMin Clip".split()
 )
 """Operators whose result's error is at most what the operator makes of its arguments' errors."""
 _BILINEAR = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
@@ -46,10 +47,14 @@ _DISCRETE = frozenset(
 
 @dataclass(frozen=True)
 class Bounded:
-    """A root's value in float64, and how far from it a computation with rounding may be, element by element."""
+    """A root's value in float64, and how far from it a computation with rounding may be, element by element.
+
+    ``peak`` is the largest finite magnitude on the way: what may have overflowed in a shorter type.
+    """
 
     value: Array
     bound: Float
+    peak: float
 
 
 def bounded(
@@ -67,9 +72,11 @@ def bounded(
         for index, node in enumerate(graph.nodes):
             if node.op == PROJECT and index in keep:
                 errors[index] = (errors[node.args[0]][int(str(node.attrs["index"]))],)
-            elif index in keep or all(arg in keep or arg == ABSENT for arg in node.args) and node.op != PROJECT:
+            elif index in keep or (all(arg in keep or arg == ABSENT for arg in node.args) and node.op != PROJECT):
                 errors[index] = _error(graph, index, keep, errors, roundoff, rounded)
-    return [Bounded(value, errors[root][0]) for value, root in zip(values, graph.roots, strict=True)]
+        finite = [array[np.isfinite(array)] for array in keep.values() if array.dtype.kind == "f"]
+        peak = max((float(np.abs(array).max(initial=0.0)) for array in finite), default=0.0)
+    return [Bounded(value, errors[root][0], peak) for value, root in zip(values, graph.roots, strict=True)]
 
 
 def _error(
@@ -124,8 +131,8 @@ class _Call:
 
 
 def few_bits(value: Float) -> NDArray[np.bool_]:
-    """Whether numbers are whole, or have a mantissa of at most 7 bits and are not so small that a short type has no more:
-    then they stand for themselves alone."""
+    """Whether numbers stand for themselves alone: they are whole, or have a mantissa of at most 7 bits (and are not so
+    small that a short type has no more)."""
     mantissa, exponent = np.frexp(value)
     return np.asarray((np.floor(value) == value) | (np.floor(mantissa * 128) == mantissa * 128) & (exponent > -12))
 
@@ -144,10 +151,14 @@ _SMALLEST: Mapping[str, float] = {"float16": 2.0**-25, "bfloat16": 2.0**-134, "f
 
 def _moved(call: _Call) -> tuple[Float, ...]:
     """Errors move as the values do; the largest operand's error bounds that of a maximum."""
-    errs = [err if arg is not None and arg.dtype.kind == "f" else arg for arg, err in zip(call.args, call.errs, strict=True)]
+    errs: list[Array | None] = [
+        err if arg is not None and arg.dtype.kind == "f" else arg for arg, err in zip(call.args, call.errs, strict=True)
+    ]
     if call.node.op in ("Relu", "Clip"):
-        errs = [sum((err for err in call.errs if err is not None), np.zeros(()))]
-        return (np.broadcast_to(errs[0], call.result().shape).copy(),)
+        whole = np.zeros(call.result().shape)
+        for err in call.errs:
+            whole = whole + (0.0 if err is None else err)
+        return (whole,)
     if call.node.op in ("Max", "Min"):
         return (apply("Max", Attrs(), errs, FLOAT64)[0],)
     if call.node.op in ("ReduceMax", "ReduceMin"):
@@ -187,7 +198,9 @@ def _bilinear(call: _Call) -> Float:
     a, b, da, db = call.arg(0), call.arg(1), call.err(0), call.err(1)
     zero = None if len(call.args) < 3 or call.args[2] is None else np.zeros(call.arg(2).shape)
     rest = [] if len(call.args) < 3 else [zero]
-    inherited = call.of([a, db + np.zeros_like(b), *rest], attrs) + call.of([da + np.zeros_like(a), b + db, *rest], attrs)
+    inherited = call.of([a, db + np.zeros_like(b), *rest], attrs) + call.of(
+        [da + np.zeros_like(a), b + db, *rest], attrs
+    )
     whole = call.of([a, b] + ([] if len(call.args) < 3 else [None if zero is None else call.arg(2)]), attrs)
     addend = np.zeros(())
     if zero is not None:
@@ -200,7 +213,7 @@ def _length(call: _Call) -> int:
     a, b = call.arg(0), call.arg(1)
     if call.node.op in ("Conv", "ConvTranspose"):
         channels = b.shape[1] if call.node.op == "Conv" else b.shape[0] // int(str(call.node.attrs["group"]))
-        return channels * prod(b.shape[2:])
+        return int(channels * prod(b.shape[2:]))
     if call.node.op == "Gemm" and call.node.attrs["transA"]:
         return int(a.shape[0])
     return int(a.shape[-1])
@@ -232,14 +245,19 @@ def _batch_normalization(call: _Call) -> Float:
     r = 1 / np.sqrt(room)
     dr = r * dv / (2 * room) + 4 * call.unit * r * (1 + v / room)
     spread = x + m + dx + dm
-    error = s * r * (dx + dm) + spread * (ds * r + s * dr + ds * dr) + dt + 8 * call.unit * (spread * (s + ds) * (r + dr) + t)
-    return np.nan_to_num(error, nan=np.inf, posinf=np.inf)
+    error = (
+        s * r * (dx + dm)
+        + spread * (ds * r + s * dr + ds * dr)
+        + dt
+        + 8 * call.unit * (spread * (s + ds) * (r + dr) + t)
+    )
+    return np.asarray(np.nan_to_num(error, nan=np.inf, posinf=np.inf))
 
 
 def _per_channel(call: _Call, place: int, of_error: bool = False) -> Float:
     array = call.err(place) if of_error else call.arg(place)
     rank = call.arg(0).ndim
-    return array.reshape((1, -1) + (1,) * (rank - 2)) if place and array.ndim else array
+    return np.asarray(array.reshape((1, -1) + (1,) * (rank - 2)) if place and array.ndim else array)
 
 
 def _tiny(call: _Call) -> float:
@@ -258,8 +276,8 @@ def _is_pointwise(call: _Call) -> bool:
 
 
 _MIXES = frozenset(
-    "Softmax LogSoftmax LayerNormalization RMSNormalization InstanceNormalization GroupNormalization LRN LpNormalization "
-    "Einsum LpPool".split()
+    "Softmax LogSoftmax LayerNormalization RMSNormalization InstanceNormalization GroupNormalization LRN "
+    "LpNormalization Einsum LpPool".split()
 )
 
 
@@ -273,7 +291,7 @@ def _deviation(call: _Call) -> Float:
         for place, sign in zip(moving, signs, strict=True):
             array = call.args[place]
             if array is not None:
-                moved[place] = array + sign * call.err(place)
+                moved[place] = array.astype(np.float64) + sign * call.err(place)
         most = np.fmax(most, np.abs(call.of(moved) - base))
         most = np.where(np.isfinite(base) & ~np.isfinite(call.of(moved)), np.inf, most)
     return most
@@ -306,7 +324,7 @@ def _mixing(call: _Call) -> Float:
             moved: list[Array | None] = []
             for place, array in enumerate(call.args):
                 if array is not None and array.dtype.kind == "f":
-                    array = array + generator.choice((-1.0, 1.0), array.shape) * call.err(place)
+                    array = array.astype(np.float64) + generator.choice((-1.0, 1.0), array.shape) * call.err(place)
                 moved.append(array)
             most = np.fmax(most, np.abs(call.of(moved) - base))
     length = max((arg.size for arg in call.args if arg is not None), default=1)

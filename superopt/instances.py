@@ -1,4 +1,4 @@
-"""Instances of a rule: bindings under which its left side is well typed and its conditions hold, drawn from its text."""
+"""Instances of a rule, drawn from its text: bindings under which its left side is well typed and conditions hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from superopt.errors import InferenceError
 from superopt.expressions import Binding, Bound, evaluate
 from superopt.instances_content import PLAIN_STYLES, READ_STYLES, content
-from superopt.instances_dice import DTYPES, Dice
+from superopt.instances_dice import DTYPES, Dice, static
 from superopt.instances_draft import Draft, Rejected, grow
 from superopt.instantiate import holds, instantiate, numbers_match
 from superopt.operators import NEWEST_OPSET, available, operator
@@ -85,7 +85,9 @@ def _counts(rule: Rule, maker: random.Random) -> tuple[int, ...]:
     return tuple(chosen[name] for name in rule.stars)
 
 
-def instances(rule: Rule, *, points: int, seed: int, dropped: int | None = None, large: bool = False) -> Iterator[Instance]:
+def instances(
+    rule: Rule, *, points: int, seed: int, dropped: int | None = None, large: bool = False
+) -> Iterator[Instance]:
     """Up to so many instances, varied, the same for the same seed.
 
     With ``dropped``, the condition ``rule.when[dropped]`` is false in all of them and the others hold.
@@ -174,7 +176,12 @@ def _evaluated(expr: Expr, draft: Draft) -> AttrValue:
     bound |= {name: Value(tensor) for name, tensor in draft.types.items()}
     stars = {name.partition(".")[0] for name in bound}
     for node in ast.walk(expr.tree):
-        if isinstance(node, ast.Name) and node.id not in stars and node.id not in FUNCTIONS and node.id not in _BUILTIN_NAMES:
+        if (
+            isinstance(node, ast.Name)
+            and node.id not in stars
+            and node.id not in FUNCTIONS
+            and node.id not in _BUILTIN_NAMES
+        ):
             raise Unknown(f"{node.id} is not bound yet")
     value = evaluate(expr, bound)
     if isinstance(value, bool):
@@ -188,7 +195,7 @@ _BUILTIN_NAMES = frozenset("constant len min max sum all any tuple range sorted 
 
 def _content(name: str, tensor: TensorType, draft: Draft, clues: Clues) -> Array:
     if name in draft.numbers:
-        return np.full(tensor.shape or (), draft.numbers[name]).astype(np.dtype(tensor.dtype))
+        return np.full(static(tensor) or (), draft.numbers[name], np.dtype(tensor.dtype))
     read = name.partition(".")[0] in clues.read
     dice = draft.dice
     if read:
@@ -209,12 +216,14 @@ def _conditions(rule: Rule, dropped: int | None, worthwhile: bool) -> tuple[list
 
 @lru_cache(maxsize=4096)
 def _reads(expr: Expr) -> bool:
-    return any(isinstance(node, ast.Name) and node.id in FUNCTIONS and FUNCTIONS[node.id].reads for node in ast.walk(expr.tree))
+    return any(
+        isinstance(node, ast.Name) and node.id in FUNCTIONS and FUNCTIONS[node.id].reads for node in ast.walk(expr.tree)
+    )
 
 
 @lru_cache(maxsize=4096)
 def clues_of(rule: Rule) -> Clues:
-    """The numbers a rule compares with, the variables it wants constant or looks into, the element types it may meet."""
+    """The numbers a rule compares with, the variables it wants constant or reads, the element types it may meet."""
     applied = [part for pattern in rule.left for part in applications(pattern)]
     inner = [expr for part in applied for _, expr in part.attrs]
     made = [expr for pattern in rule.right for part in applications(pattern) for _, expr in part.attrs]
@@ -226,9 +235,9 @@ def clues_of(rule: Rule) -> Clues:
         negated = [item.operand for item in ast.walk(expr.tree) if isinstance(item, ast.UnaryOp)]
         optional = isinstance(expr.tree, ast.BoolOp) and isinstance(expr.tree.op, ast.Or)
         for node in ast.walk(expr.tree):
-            value = _number(node)
-            if value is not None:
-                wanted[value] = None
+            named = _number(node)
+            if named is not None:
+                wanted[named] = None
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 names = [item.id for arg in node.args for item in ast.walk(arg) if isinstance(item, ast.Name)]
                 if node.func.id == "constant" and node not in negated and optional:
@@ -237,10 +246,12 @@ def clues_of(rule: Rule) -> Clues:
                     constant.update(names)
                 elif node.func.id in FUNCTIONS:
                     read.update(_read_names(node, FUNCTIONS[node.func.id].parameters, FUNCTIONS[node.func.id].reads))
-    for value in [value for value in wanted if isinstance(value, int) and value > 1]:
-        wanted[1 / value] = None
-    outputs = max((part.index + 1 for root in rule.left for part in _parts(root) if isinstance(part, Output)), default=1)
-    numbers = tuple(value for value in wanted if isinstance(value, (int, float)))
+    for whole in [value for value in wanted if isinstance(value, int) and value > 1]:
+        wanted[1 / whole] = None
+    outputs = max(
+        (part.index + 1 for root in rule.left for part in _parts(root) if isinstance(part, Output)), default=1
+    )
+    numbers = tuple(number for number in wanted if isinstance(number, (int, float)))
     return Clues(
         tuple(wanted), numbers, frozenset(constant | read), tuple(either), frozenset(read), _dtypes(applied), outputs
     )
@@ -254,8 +265,8 @@ def _number(node: ast.AST) -> int | float | str | None:
         case ast.Constant(value=int() | float() | str() as value):
             return value
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            value = _number(operand)
-            return None if value is None or isinstance(value, str) else -value
+            inner = _number(operand)
+            return None if inner is None or isinstance(inner, str) else -inner
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             above, below = _number(left), _number(right)
             usable = isinstance(above, (int, float)) and isinstance(below, (int, float)) and below != 0
@@ -314,4 +325,3 @@ def summary(found: Instance) -> str:
     for name, value in found.binding.items():
         parts.append(f"{name}={type_text(value.type) if isinstance(value, Value) else value}")
     return ", ".join(parts)
-

@@ -12,7 +12,7 @@ from superopt.terms import TensorType
 
 Array = NDArray[np.generic]
 
-PLAIN_STYLES = ("plain", "plain", "plain", "positive", "normal")
+PLAIN_STYLES = ("plain", "plain", "plain", "positive", "positive", "normal", "wide")
 """How the contents of variables are drawn that no condition looks at."""
 READ_STYLES = (
     "plain", "positive", "zeros", "ones", "wanted", "equal", "zeros", "ones", "diagonal", "sparse", "blocks", "ramp",
@@ -21,7 +21,9 @@ READ_STYLES = (
 """How the contents of variables are drawn that conditions look at."""
 
 
-def content(tensor: TensorType, style: str, dice: Dice, wanted: tuple[int | float, ...] = (), bound: int | None = None) -> Array:
+def content(
+    tensor: TensorType, style: str, dice: Dice, wanted: tuple[int | float, ...] = (), bound: int | None = None
+) -> Array:
     """An array of a type in a style; ``bound`` is the size of what it is an index into."""
     shape = static(tensor) or ()
     generator = np.random.default_rng(dice.random.getrandbits(48))
@@ -68,17 +70,22 @@ def _floats(
     if shaped is not None:
         return shaped
     if style == "normal":
-        return generator.standard_normal(shape)
+        return np.asarray(generator.standard_normal(shape), np.float64)
     if style == "positive":
-        return generator.integers(1, 33, shape) / 8.0
+        return np.asarray(generator.integers(1, 33, shape) / 8.0)
+    if style == "wide":
+        # So far apart that exponentials underflow.
+        return np.asarray(generator.integers(-24, 25, shape) * 16.0)
     if style == "sparse":
-        return generator.integers(-16, 17, shape) / 8.0 * (generator.random(shape) < 0.3)
+        return np.asarray(generator.integers(-16, 17, shape) / 8.0 * (generator.random(shape) < 0.3))
     if style == "blocks" and len(shape) >= 2:
         return _blocks(shape, generator, dice)
-    return generator.integers(-24, 25, shape) / 8.0
+    return np.asarray(generator.integers(-24, 25, shape) / 8.0)
 
 
-def _shaped(shape: tuple[int, ...], style: str, dice: Dice, wanted: list[int] | list[int | float]) -> NDArray[np.float64] | None:
+def _shaped(
+    shape: tuple[int, ...], style: str, dice: Dice, wanted: list[int] | list[int | float]
+) -> NDArray[np.float64] | None:
     """Contents that are the same whatever the element type."""
     if style == "zeros":
         return np.zeros(shape)
@@ -115,14 +122,14 @@ def _blocks(shape: tuple[int, ...], generator: np.random.Generator, dice: Dice) 
     count = dice.pick(counts)
     rows, columns = np.arange(shape[0]) * count // shape[0], np.arange(shape[1]) * count // shape[1]
     mask = rows[:, None] == columns[None, :]
-    return array * mask.reshape(shape[:2] + (1,) * (len(shape) - 2))
+    return np.asarray(array * mask.reshape(shape[:2] + (1,) * (len(shape) - 2)))
 
 
 def special(array: Array, generator: np.random.Generator, excused: tuple[str, ...]) -> Array:
     """The same content with zeros of both signs, infinities, NaN, and very large and small numbers strewn in."""
     if array.dtype.kind != "f" or not array.size:
         return array
-    info = np.finfo(array.dtype)
+    info = np.finfo(array.dtype.name)
     values: list[float] = [0.0, 1.0, -1.0, float(info.tiny), float(info.smallest_subnormal), float(info.max) / 2]
     values += [] if "signed-zero" in excused else [-0.0, -0.0]
     values += [] if "infinity" in excused else [np.inf, -np.inf, float(info.max), float(info.min)]

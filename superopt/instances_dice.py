@@ -156,7 +156,7 @@ class Request:
 
 @dataclass
 class Proposal:
-    """Shapes for the arguments (element types by position where they are not the common one) and values of attributes."""
+    """Shapes for the arguments (element types by position where not the common one) and values of attributes."""
 
     shapes: list[tuple[int, ...] | None]
     attrs: dict[str, AttrValue] = field(default_factory=dict)
@@ -208,3 +208,29 @@ def under(dice: Dice, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (shape[-1],)
     kept = shape[dice.between(0, len(shape)) :] if dice.chance(0.5) else shape
     return tuple(1 if dice.chance(0.4) else dim for dim in kept)
+
+
+def axis_of(request: Request, dice: Dice, rank: int, name: str = "axis") -> int:
+    """The given axis, or one of a tensor of this rank."""
+    known = request.int(name)
+    if known is not None:
+        return known
+    again = dice.again("axis", dice.between(0, rank - 1), 0.4)
+    return again if isinstance(again, int) and 0 <= again < rank else dice.between(0, max(rank - 1, 0))
+
+
+def axes_of(request: Request, dice: Dice, rank: int) -> tuple[int, ...]:
+    """The given axes, or some of a tensor of this rank: often those of an image, the last, or all."""
+    known = request.ints("axes")
+    if known is not None:
+        return known
+    kind = dice.random.random()
+    if kind < 0.2 and rank >= 3:
+        return tuple(range(2, rank))
+    if kind < 0.35:
+        return (rank - 1,) if rank else ()
+    if kind < 0.5:
+        return tuple(range(rank))
+    axes = tuple(axis for axis in range(rank) if dice.chance(0.4))
+    again = dice.again(f"axes{rank}", axes or ((dice.between(0, rank - 1),) if rank else ()), 0.3)
+    return tuple(int(axis) for axis in again) if isinstance(again, tuple) else axes

@@ -1,4 +1,4 @@
-"""Drafts of instances: types for all variables of a left side and values for its attributes, drawn from its operators."""
+"""Drafts of instances: types for the variables of a left side and values for its attributes, by its operators."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def _applied(pattern: Apply, draft: Draft, hint: TensorType | None, output: int)
     known: list[TensorType | None] = [_known(arg, draft) for arg in pattern.args]
     soft: dict[str, AttrValue] = {}
     # What is made of operators first: what they come out as decides what the plain variables beside them can be.
-    inner = [place for place, arg in enumerate(pattern.args) if isinstance(arg, (Apply, Output)) and known[place] is None]
+    inner = [
+        place for place, arg in enumerate(pattern.args) if isinstance(arg, (Apply, Output)) and known[place] is None
+    ]
     outer = [place for place, arg in enumerate(pattern.args) if isinstance(arg, (Var, Number)) and known[place] is None]
     if len(inner) == 2 and draft.dice.chance(0.3):
         inner.reverse()
@@ -139,9 +141,7 @@ def _known(arg: object, draft: Draft) -> TensorType | None:
     return None
 
 
-def _bind(
-    pattern: Apply, place: int, wanted: TensorType | None, draft: Draft, known: list[TensorType | None]
-) -> None:
+def _bind(pattern: Apply, place: int, wanted: TensorType | None, draft: Draft, known: list[TensorType | None]) -> None:
     arg = pattern.args[place]
     if not isinstance(arg, (Var, Number)):
         return
@@ -226,6 +226,10 @@ def _settle(pattern: Apply, values: Mapping[str, AttrValue], known: list[TensorT
     if pattern.op in _INDEXED and isinstance(pattern.args[1], Var) and known[0] is not None:
         shape = static(known[0]) or (1,)
         axis = values.get("axis", 0)
-        size = shape[axis] if isinstance(axis, int) and pattern.op.startswith("Gather") and pattern.op != "GatherND" else min(shape)
+        size = (
+            shape[axis]
+            if isinstance(axis, int) and pattern.op.startswith("Gather") and pattern.op != "GatherND"
+            else min(shape)
+        )
         name = pattern.args[1].name
         draft.bounds[name] = min(size, draft.bounds.get(name, size))

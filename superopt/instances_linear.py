@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from superopt.instances_dice import Dice, Proposal, Request, under
+from superopt.terms import AttrValue
 
 Shape = tuple[int, ...]
 
 
-def _window(request: Request, dice: Dice, spatial: int, kernel: Shape | None) -> tuple[Shape, Shape, Shape, Shape | None]:
+def _window(
+    request: Request, dice: Dice, spatial: int, kernel: Shape | None
+) -> tuple[Shape, Shape, Shape, Shape | None]:
     """Kernel, strides, dilations, and pads where they are given."""
     if kernel is None:
         fresh = tuple(dice.pick((1, 1, 2, 3, 3)) for _ in range(spatial))
@@ -132,8 +135,8 @@ def conv(request: Request, dice: Dice) -> Proposal:
         x = (batch, inputs, *_spatial_in(dice, hint[2:] if hint is not None else None, extents, strides, pads))
     if w is None:
         w = (outputs, max(inputs // group, 1), *kernel)
-    attrs = {"group": group, "strides": strides, "dilations": dilations, "pads": pads}
-    return Proposal([x, w, (w[0],)], dict(attrs))
+    attrs: dict[str, AttrValue] = {"group": group, "strides": strides, "dilations": dilations, "pads": pads}
+    return Proposal([x, w, (w[0],)], attrs)
 
 
 def conv_transpose(request: Request, dice: Dice) -> Proposal:
@@ -164,8 +167,10 @@ def conv_transpose(request: Request, dice: Dice) -> Proposal:
         x = (batch, inputs, *sizes)
     if w is None:
         w = (inputs, max(per_group, 1), *kernel)
-    attrs = {"group": group, "strides": strides, "dilations": dilations, "pads": pads, "output_padding": grown}
-    return Proposal([x, w, (w[1] * group,)], dict(attrs))
+    attrs: dict[str, AttrValue] = {
+        "group": group, "strides": strides, "dilations": dilations, "pads": pads, "output_padding": grown,
+    }  # fmt: skip
+    return Proposal([x, w, (w[1] * group,)], attrs)
 
 
 def pool(request: Request, dice: Dice) -> Proposal:
@@ -185,11 +190,11 @@ def pool(request: Request, dice: Dice) -> Proposal:
     if x is None:
         lead = hint[:2] if hint is not None else (dice.pick((1, 2)), dice.channels())
         x = (*lead, *_spatial_in(dice, hint[2:] if hint is not None else None, extents, strides, pads))
-    attrs = {
+    attrs: dict[str, AttrValue] = {
         "kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads,
         "ceil_mode": dice.integer((0, 0, 1)), "count_include_pad": dice.integer((0, 1)), "p": dice.pick((1, 2)),
     }  # fmt: skip
-    return Proposal([x], dict(attrs))
+    return Proposal([x], attrs)
 
 
 def channelwise(request: Request, dice: Dice) -> Proposal:
@@ -207,7 +212,7 @@ def channelwise(request: Request, dice: Dice) -> Proposal:
         other = dice.pick(("float32", "float64", request.dtype(dice)))
         third = dice.pick(("float32", "float64", other, other))
         dtypes = {1: other, 2: other, 3: third, 4: third}
-    return Proposal([x] + [(x[1],)] * (len(request.args) - 1), {"epsilon": epsilon}, dtypes)
+    return Proposal([x, *[(x[1],) for _ in request.args[1:]]], {"epsilon": epsilon}, dtypes)
 
 
 def layer_norm(request: Request, dice: Dice) -> Proposal:
@@ -233,7 +238,8 @@ def group_norm(request: Request, dice: Dice) -> Proposal:
 def matmul(request: Request, dice: Dice) -> Proposal:
     a, b, hint = request.shape(0), request.shape(1), request.hinted
     if a is None and b is None:
-        lead, rows, columns = (), dice.size(), dice.size()
+        rows, columns = dice.size(), dice.size()
+        lead: Shape = ()
         if hint is not None and len(hint) >= 2:
             *front, rows, columns = hint
             lead = tuple(front)
@@ -285,12 +291,23 @@ def gemm(request: Request, dice: Dice) -> Proposal:
         inner = b[1 if second else 0] if b is not None and len(b) == 2 else dice.size()
     columns = b[0 if second else 1] if b is not None and len(b) == 2 else hint[1] if hint else dice.size()
     if c is None:
-        c = dice.pick(((columns,), (columns,), (rows, columns), (1, columns), (rows, 1), (1,), (), (1, 1)))
-    attrs = {
+        options: tuple[Shape, ...] = (
+            (columns,),
+            (columns,),
+            (rows, columns),
+            (1, columns),
+            (rows, 1),
+            (1,),
+            (),
+            (1, 1),
+        )
+        c = dice.pick(options)
+    attrs: dict[str, AttrValue] = {
         "transA": first, "transB": second,
         "alpha": 1.0 if dice.chance(0.5) else dice.number(), "beta": 1.0 if dice.chance(0.5) else dice.number(),
     }  # fmt: skip
-    return Proposal([(inner, rows) if first else (rows, inner), (columns, inner) if second else (inner, columns), c], dict(attrs))
+    a, b = (inner, rows) if first else (rows, inner), (columns, inner) if second else (inner, columns)
+    return Proposal([a, b, c], attrs)
 
 
 LINEAR: Mapping[str, Callable[[Request, Dice], Proposal]] = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from superopt.eclasses import EGraph, ENode
+from superopt.eclasses import EGraph
 from superopt.instances import Instance
-from superopt.tensors import constant_of_array
 from superopt.laws_runtime import RUNTIME_OPSET
 from superopt.rules import Rule, RuleSet
 from superopt.saturate import Limits, saturate
+from superopt.tensors import constant_of_array
 from superopt.terms import ABSENT, CONST, INPUT, Attrs, Constant, Node, TermGraph, ValueType
 from superopt.values import Value
 
@@ -50,15 +50,10 @@ def _holds(egraph: EGraph, right: TermGraph) -> bool:
     """Whether the terms of a graph are in the e-graph, and its roots in the classes of the e-graph's roots."""
     index: dict[tuple[str, tuple[int, ...], Attrs], int] = {}
     for number, eclass in enumerate(egraph.classes):
-        for node in eclass.nodes:
-            index[_key(node)] = number
+        index |= {(made.op, made.children, made.attrs): number for made in eclass.nodes}
     classes: list[int | None] = []
     for node in right.nodes:
         children = tuple(ABSENT if arg == ABSENT else classes[arg] for arg in node.args)
         known = [child for child in children if child is not None]
         classes.append(index.get((node.op, tuple(known), node.attrs)) if len(known) == len(children) else None)
     return all(classes[root] == wanted for root, wanted in zip(right.roots, egraph.roots, strict=True))
-
-
-def _key(node: ENode) -> tuple[str, tuple[int, ...], Attrs]:
-    return (node.op, node.children, node.attrs)

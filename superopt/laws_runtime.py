@@ -1,9 +1,10 @@
-"""Term graphs as small ONNX models, run in onnxruntime as the numeric classes are judged: nothing optimized, one thread."""
+"""Term graphs as small ONNX models, run as the numeric classes are judged: nothing optimized, one thread."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from superopt.forms import OnnxForm, onnx_form
 from superopt.operators import dtype_number
-from superopt.terms import ABSENT, CONST, INPUT, PROJECT, AttrValue, TensorType, TermGraph
+from superopt.terms import ABSENT, CONST, INPUT, PROJECT, TensorType, TermGraph
 
 Array = NDArray[np.generic]
 
@@ -22,8 +23,11 @@ RUNTIME_OPSET = 24
 
 
 def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.ModelProto:
-    """One model that computes several graphs, each for itself, from shared inputs; their outputs are named ``left_0`` and
-    so on by the names of the graphs (dots in names become underscores). With ``typed`` inputs have their shapes."""
+    """One model that computes several graphs, each for itself, from shared inputs.
+
+    Outputs are named ``left_0`` and so on by the names of the graphs; dots in names become underscores. With ``typed``
+    inputs and outputs have their shapes.
+    """
     nodes: list[onnx.NodeProto] = []
     inputs: dict[str, TensorType] = {}
     initializers: dict[str, onnx.TensorProto] = {}
@@ -44,7 +48,8 @@ def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.Mo
                     name = f"{side}_{index}_{place}"
                     initializers[name] = numpy_helper.from_array(np.asarray(item), name)
                     entries.append(name)
-            nodes.append(helper.make_node(form.op_type, entries, names[index], **_attributes(form)))
+            attributes: dict[str, Any] = _attributes(form)
+            nodes.append(helper.make_node(form.op_type, entries, names[index], **attributes))
         for place, root in enumerate(graph.roots):
             kind = graph.types[root]
             output = f"{side}_{place}"
@@ -60,7 +65,7 @@ def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.Mo
     return helper.make_model(graph_proto, opset_imports=[helper.make_opsetid("", RUNTIME_OPSET)], ir_version=10)
 
 
-def _attributes(form: OnnxForm) -> dict[str, AttrValue]:
+def _attributes(form: OnnxForm) -> dict[str, Any]:
     """An empty ``perm`` is no list of anything, and is what a scalar is transposed by anyway."""
     return {name: value for name, value in form.attributes.items() if value != ()}
 
