@@ -294,6 +294,12 @@ def _canonical(rule: Rule) -> str:
         for node in ast.walk(tree):
             if isinstance(node, ast.Name):
                 node.id = names.get(node.id, node.id)
+        # The order of alternatives, and of what must be constant, does not matter.
+        for node in ast.walk(tree):
+            if isinstance(node, ast.BoolOp):
+                node.values.sort(key=ast.unparse)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "constant":
+                node.args.sort(key=ast.unparse)
         return ast.unparse(tree)
 
     left = [term(pattern, ordered=True) for pattern in rule.left]
