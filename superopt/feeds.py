@@ -111,7 +111,11 @@ def _fitting(value: Value, info: onnx.ValueInfoProto, where: str) -> Value:
         return [_fitting(item, inner, where) for item in value]
     if not kind.HasField("tensor_type"):
         return value
-    array = _converted(np.asarray(value), kind.tensor_type.elem_type, f"{where}: {info.name}")
+    try:
+        plain = np.asarray(value)
+    except ValueError as error:
+        raise FeedError(f"{where}: {info.name} is no array ({error}), expected one") from error
+    array = _converted(plain, kind.tensor_type.elem_type, f"{where}: {info.name}")
     if kind.tensor_type.HasField("shape"):
         dims = kind.tensor_type.shape.dim
         fits = len(dims) == array.ndim and all(

@@ -264,15 +264,16 @@ def _first(
     failed: list[str] = []
     second_best: _Base | None = None
     guesses = any(item.dtype.kind in "iu" and item.role.below is None for item in inputs)
-    tries = 0
-    for ranks in _open_ranks(inputs):
+    open_ranks = _open_ranks(inputs)
+    for ranks in open_ranks:
+        left = _MOST_TRIES // len(open_ranks)
         settled = [item if item.dims is not None else _with_rank(item, ranks) for item in inputs]
         open_kinds = {**kinds, **_kinds(settled)}
         for sizes in _assignments(open_kinds):
             for integers in ("guess", "time", "ones", "zeros") if guesses else ("guess",):
                 plan = Plan(integers)
                 made = _attempt(runner, settled, sizes, plan, seed, 0, "seeded")
-                tries += 1
+                left -= 1
                 if isinstance(made, str):
                     positive = Plan(integers, positive=True)
                     retry = _attempt(runner, settled, sizes, positive, seed, 0, "seeded") if "NaN" in made else made
@@ -285,10 +286,8 @@ def _first(
                 if second_best is None:
                     poor = _attempt(runner, settled, sizes, plan, seed, 0, "seeded", empty=True)
                     second_best = None if isinstance(poor, str) else _Base(poor, sizes, plan)
-            if tries >= _MOST_TRIES:
+            if left <= 0:
                 break
-        if tries >= _MOST_TRIES:
-            break
     if second_best is not None:
         return second_best, failed
     raise EvaluationError(f"no inputs were found that it runs with; the first try was {failed[0]}")

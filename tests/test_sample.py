@@ -1,0 +1,239 @@
+"""Sample inputs: they run, they repeat, they keep to what symbols and indices mean; real ones are read and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from superopt.errors import EvaluationError, FeedError
+from superopt.evaluate import Runner, same_bits
+from superopt.model import Model, load
+from superopt.sample import sample
+
+FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+
+
+def model_of(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, list[Any] | None]],
+    weights: dict[str, np.ndarray[Any, Any]] | None = None,
+    out: int = FLOAT,
+) -> Model:
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info(name, *kind) for name, kind in inputs.items()],
+        [helper.make_tensor_value_info("y", out, None)],
+        [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
+    )  # fmt: skip
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def relu(shape: list[Any] | None, dtype: int = FLOAT) -> Model:
+    return model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": (dtype, shape)}, out=dtype)
+
+
+def test_same_seed_gives_the_same_inputs_and_another_seed_others() -> None:
+    model = relu(["batch", 3, "h", "w"])
+    one, two, other = sample(model), sample(model), sample(model, seed=1)
+    for left, right in zip(one.values, two.values, strict=True):
+        assert same_bits(left["x"], right["x"])
+    assert not same_bits(one.values[0]["x"], other.values[0]["x"])
+
+
+def test_open_dimensions_get_several_sizes_that_are_told() -> None:
+    feeds = sample(relu(["batch", 3, "h", "w"]), count=3)
+    assert [feed.dims for feed in feeds.feeds] == [
+        {"batch": 1, "h": 224, "w": 224}, {"batch": 2, "h": 224, "w": 224}, {"batch": 1, "h": 64, "w": 64},
+    ]  # fmt: skip
+    assert feeds.values[2]["x"].shape == (1, 3, 64, 64)
+    assert feeds.feeds[1].text == "seeded 1 (batch=2, h=224, w=224)"
+
+
+def test_same_symbol_is_the_same_size_in_every_input() -> None:
+    model = model_of(
+        [helper.make_node("Add", ["a", "b"], ["y"])], {"a": (FLOAT, ["n", "t", 4]), "b": (FLOAT, ["n", "t", 4])}
+    )
+    for feed in sample(model).values:
+        assert feed["a"].shape == feed["b"].shape
+
+
+def test_sizes_are_tried_until_the_model_runs() -> None:
+    # Only 48 pixels of width divide into what the reshape asks for.
+    model = model_of(
+        [helper.make_node("Reshape", ["x", "s"], ["y"])], {"x": (FLOAT, [1, 1, "h", "w"])}, {"s": np.asarray([48, 48])}
+    )
+    feeds = sample(model)
+    assert feeds.feeds[0].dims == {"h": 48, "w": 48}
+    assert feeds.failed
+    assert "x[1, 1, 224, 224]" in feeds.failed[0]
+
+
+def test_indices_stay_below_the_size_of_the_table_they_are_looked_up_in() -> None:
+    table = np.arange(14, dtype=np.float32).reshape(7, 2)
+    model = model_of(
+        [helper.make_node("Cast", ["ids"], ["i"], to=INT), helper.make_node("Gather", ["t", "i"], ["y"])],
+        {"ids": (TensorProto.INT32, ["batch", "seq"])}, {"t": table},
+    )  # fmt: skip
+    ids = np.concatenate([feed["ids"].ravel() for feed in sample(model, count=4).values])
+    assert ids.dtype == np.int32
+    assert set(ids.tolist()) == set(range(7))
+
+
+def test_lengths_are_those_of_the_time_axis_and_masks_are_ones() -> None:
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        helper.make_node("Cast", ["x_lens"], ["l"], to=FLOAT),
+        helper.make_node("Cast", ["attention_mask"], ["m"], to=FLOAT),
+        helper.make_node("ReduceSum", ["m"], ["ms"], keepdims=0),
+        helper.make_node("Add", ["s", "l"], ["t"]),
+        helper.make_node("Add", ["t", "ms"], ["y"]),
+    ]
+    inputs = {"x": (FLOAT, ["n", "t"]), "x_lens": (INT, ["n"]), "attention_mask": (INT, ["n", "t"])}
+    for feed in sample(model_of(nodes, inputs)).values:
+        assert set(feed["x_lens"].tolist()) == {feed["x"].shape[1]}
+        assert np.all(feed["attention_mask"] == 1)
+
+
+def test_channels_and_rank_follow_from_the_convolution() -> None:
+    w = np.ones((2, 5, 3, 3), np.float32)
+    model = model_of(
+        [helper.make_node("Conv", ["x", "w"], ["y"], group=2)], {"x": (FLOAT, None)}, {"w": np.tile(w, (2, 1, 1, 1))}
+    )
+    assert sample(model).values[0]["x"].shape == (1, 10, 224, 224)
+
+
+def test_rank_that_is_not_known_is_tried() -> None:
+    model = model_of([helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], {"x": (FLOAT, None)})
+    assert sample(model).values[0]["x"].ndim == 2
+
+
+def test_given_shapes_are_used_and_decide_their_symbols_elsewhere() -> None:
+    model = model_of([helper.make_node("Add", ["a", "b"], ["y"])], {"a": (FLOAT, ["n", 4]), "b": (FLOAT, ["n", 4])})
+    feeds = sample(model, shapes={"a": (5, 4)})
+    assert all(feed["a"].shape == feed["b"].shape == (5, 4) for feed in feeds.values)
+    for wrong, what in (
+        ({"a": (5, 3)}, "does not fit"),
+        ({"q": (1,)}, "'q' is not an input"),
+        ({"a": (4,)}, "does not fit"),
+    ):
+        with pytest.raises(FeedError, match=what):
+            sample(model, shapes=wrong)
+
+
+def test_every_kind_of_input_is_made() -> None:
+    for dtype in (TensorProto.BFLOAT16, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BOOL, TensorProto.UINT8):
+        model = model_of([helper.make_node("Identity", ["x"], ["y"])], {"x": (dtype, ["n", 3])}, out=dtype)
+        (feed, *_) = sample(model).values
+        assert feed["x"].dtype == helper.tensor_dtype_to_np_dtype(dtype)
+        assert same_bits(Runner(model).run(feed)["y"], feed["x"])
+    text = model_of(
+        [helper.make_node("Identity", ["x"], ["y"])], {"x": (TensorProto.STRING, [2])}, out=TensorProto.STRING
+    )
+    assert all(isinstance(word, str) for word in sample(text).values[0]["x"])
+
+
+def test_sequences_are_lists() -> None:
+    info = helper.make_tensor_sequence_value_info("x", FLOAT, [2, "k"])
+    graph = helper.make_graph(
+        [helper.make_node("ConcatFromSequence", ["x"], ["y"], axis=1)], "g", [info],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+    )  # fmt: skip
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    (feed, *_) = sample(model).values
+    assert [item.shape[0] for item in feed["x"]] == [2, 2]
+
+
+def test_inputs_with_a_default_are_left_to_it() -> None:
+    model = model_of(
+        [helper.make_node("Mul", ["x", "k"], ["y"])],
+        {"x": (FLOAT, [2]), "k": (FLOAT, [2])},
+        {"k": np.ones(2, np.float32)},
+    )
+    assert list(sample(model).values[0]) == ["x"]
+
+
+def test_what_gives_only_nan_gets_positive_numbers() -> None:
+    w = np.eye(9, dtype=np.float32) * 0 + 1
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["s"]),
+        helper.make_node("ReduceMin", ["s"], ["m"], keepdims=0),
+        helper.make_node("Neg", ["m"], ["n"]),
+        helper.make_node("ReduceMax", ["s"], ["t"], keepdims=0),
+        helper.make_node("Abs", ["t"], ["a"]),
+        helper.make_node("Sub", ["t", "a"], ["z"]),
+        helper.make_node("Add", ["z", "n"], ["u"]),
+        helper.make_node("Neg", ["u"], ["v"]),
+        helper.make_node("Log", ["v"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (FLOAT, [40, 9])}, {"w": w})
+    assert np.isfinite(Runner(model).run(sample(model).values[0])["y"]).all()
+
+
+def test_zero_sizes_come_last_and_only_when_asked_for() -> None:
+    model = relu(["n", 3])
+    assert all(feed["x"].size for feed in sample(model).values)
+    assert sample(model, zero_sizes=True).values[-1]["x"].shape == (0, 3)
+
+
+def test_model_that_runs_on_nothing_says_why() -> None:
+    model = model_of([helper.make_node("Reshape", ["x", "s"], ["y"])], {"x": (FLOAT, [3])}, {"s": np.asarray([2, 2])})
+    with pytest.raises(EvaluationError, match=r"no inputs were found that it runs with; the first try was x\[3\]: "):
+        sample(model)
+
+
+def test_real_inputs_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "feed.npz"
+    np.savez(path, x=np.ones((4, 3, 8, 8)))
+    feeds = sample(relu(["batch", 3, "h", "w"]), given=path)
+    assert len(feeds.feeds) == 1
+    assert feeds.values[0]["x"].dtype == np.float32
+    assert feeds.feeds[0].dims == {"batch": 4, "h": 8, "w": 8}
+    assert feeds.feeds[0].text == f"{path} (batch=4, h=8, w=8)"
+
+
+def test_items_of_a_sequence_and_narrow_floats_are_read_from_a_file(tmp_path: Path) -> None:
+    info = helper.make_tensor_sequence_value_info("x", TensorProto.BFLOAT16, None)
+    graph = helper.make_graph(
+        [helper.make_node("ConcatFromSequence", ["x"], ["y"], axis=0)], "g", [info],
+        [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, None)],
+    )  # fmt: skip
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    items = {"x[1]": np.ones(3, ml_dtypes.bfloat16), "x[0]": np.zeros(2, ml_dtypes.bfloat16)}
+    np.savez(tmp_path / "feed.npz", **items)
+    (feed,) = sample(model, given=tmp_path / "feed.npz").values
+    assert [item.shape for item in feed["x"]] == [(2,), (3,)]
+    assert feed["x"][0].dtype == ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"q": np.ones(2)}, "'q' is not an input, expected x"),
+        ({}, "no array for input x"),
+        ({"x": np.ones((2, 4))}, r"x has shape \[2, 4\], expected \[n, 3\]"),
+        ({"x": np.asarray([["a", "b", "c"]])}, "expected float32"),
+        ({"x": [np.ones(2), np.ones(3)]}, "inhomogeneous|expected"),
+        ({"x[1]": np.ones((1, 3))}, "items"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(given: dict[str, Any], what: str) -> None:
+    with pytest.raises(FeedError, match=what):
+        sample(relu(["n", 3]), given=given)
+
+
+def test_integers_are_not_cut(tmp_path: Path) -> None:
+    model = model_of([helper.make_node("Identity", ["x"], ["y"])], {"x": (TensorProto.INT8, [2])}, out=TensorProto.INT8)
+    assert sample(model, given={"x": np.asarray([1, 2])}).values[0]["x"].dtype == np.int8
+    with pytest.raises(FeedError, match="expected int8"):
+        sample(model, given={"x": np.asarray([1, 300])})
+    with pytest.raises(FeedError, match=r"expected an \.npz file"):
+        sample(model, given=tmp_path / "missing.npz")
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(FeedError, match=r"expected an \.npz file"):
+        sample(model, given=tmp_path / "text.npz")
