@@ -85,8 +85,8 @@ def kernel(weight: Value) -> Ints:
 def margins(kernel: Ints, attrs: Attrs, kernel2: Ints, attrs2: Attrs) -> Ints:
     """The pads that enlarge the first of two weights so that the frame of both is filled.
 
-    Unknown where two kernels that slide over one input with equal strides have no frame, or where their outputs need not
-    have the same spatial size: a rule that asks for margins needs no condition about that.
+    Unknown where two kernels that slide over one input with equal strides have no frame, or where their outputs need
+    not have the same spatial size: a rule that asks for margins needs no condition about that.
     """
     found = _known_frame(kernel, attrs, kernel2, attrs2)
     return (0, 0) + found.before[0] + (0, 0) + found.after[0]
@@ -187,12 +187,6 @@ def pointwise(weight: Value, attrs: Attrs) -> bool:
         and all(stride == 1 for stride in _ints(attrs, "strides"))
         and unpadded(_ints(attrs, "pads"))
     )
-
-
-@attribute()
-def products(left: Ints, right: Ints) -> Ints:
-    """The products of two tuples, place by place."""
-    return tuple(a * b for a, b in zip(left, right, strict=True))
 
 
 @attribute()

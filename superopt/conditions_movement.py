@@ -180,9 +180,3 @@ def tuple_sum(left: Ints, right: Ints) -> Ints:
 def growing(pads: Ints) -> bool:
     """No pad crops."""
     return all(pad >= 0 for pad in pads)
-
-
-@attribute()
-def size_along(values: tuple[Value, ...], axis: int) -> int:
-    """The size of an axis of the concatenation of several along it."""
-    return sum(value.dim(axis) for value in values)
