@@ -24,9 +24,10 @@ Array = NDArray[np.generic]
 Part = Literal["fires", "typed", "agrees", "not vacuous", "each when is needed"]
 
 RING = frozenset(
-    "Identity Add Sub Mul Div Neg Sum Mean Reciprocal MatMul Gemm Conv ConvTranspose Einsum AveragePool GlobalAveragePool "
-    "ReduceSum ReduceMean ReduceSumSquare CumSum Transpose Reshape Concat Split Slice Squeeze Unsqueeze Flatten Expand "
-    "Tile Gather GatherElements GatherND ScatterND DepthToSpace SpaceToDepth Trilu Pad Dropout".split()
+    "Identity Add Sub Mul Div Neg Sum Mean Reciprocal MatMul Gemm Conv ConvTranspose Einsum AveragePool "
+    "GlobalAveragePool ReduceSum ReduceMean ReduceSumSquare CumSum Transpose Reshape Concat Split Slice Squeeze "
+    "Unsqueeze Flatten Expand Tile Gather GatherElements GatherND ScatterND DepthToSpace SpaceToDepth Trilu Pad "
+    "Dropout".split()
 )
 """Operators that are what they are in any ring: two sides made of these alone that differ there are not equal."""
 
@@ -157,9 +158,9 @@ def _is_ring(graph: TermGraph) -> bool:
         if node.op == CONST:
             if not np.all(few_bits(graph.constants[str(node.attrs["key"])].array().astype(np.float64))):
                 return False
-        elif node.op not in RING and node.op not in (INPUT, PROJECT):
-            return False
-        elif node.op in ("Div", "Reciprocal") and whole:
+            continue
+        # A division of integers truncates, which no ring does.
+        if node.op not in (*RING, INPUT, PROJECT) or (whole and node.op in ("Div", "Reciprocal")):
             return False
     return True
 

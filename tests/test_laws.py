@@ -1,0 +1,241 @@
+"""The law of every shipped rule, and that the laws catch wrong rules for the right reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnx
+import pytest
+
+from superopt import laws, rule_text
+from superopt.instances import Instance, instances
+from superopt.laws import LawResult
+from superopt.laws_firing import fires
+from superopt.rules import Rule
+from superopt.terms import Attrs
+from superopt.values import Value
+
+SHIPPED = rule_text.load("all")
+
+
+def family(rule: Rule) -> str:
+    return rule.name.partition("[")[0]
+
+
+FIRST = {family(rule): rule.name for rule in reversed(SHIPPED.rules)}
+"""The first member of every family: the others differ in one operator, and are tried on fewer instances."""
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in SHIPPED if rule.rejected is None])
+def test_every_shipped_rule_keeps_its_law(name: str) -> None:
+    rule = SHIPPED[name]
+    first = FIRST[family(rule)] == name
+    result = laws.check(rule, points=24 if first else 8, idle=False)
+    found = result.counterexample
+    assert result.passed, found.text() if found else f"{result}"
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in SHIPPED if rule.rejected is not None])
+def test_every_rejected_rule_has_a_counterexample(name: str) -> None:
+    result = laws.check(SHIPPED[name])
+    assert result.counterexample is not None
+    assert result.counterexample.part in ("typed", "agrees")
+
+
+def rule_of(text: str) -> Rule:
+    (rule,) = rule_text.parse("rule r: " + text)
+    return rule
+
+
+WRONG = {
+    "a chain of transposes composed the wrong way round": (
+        "exact\n Transpose(Transpose(x, perm=p), perm=q) => Transpose(x, perm=tuple(q[i] for i in p))",
+        "typed",
+    ),
+    "a sum of convolutions whose kernels differ": (
+        "reassociates\n Add(Conv(x, w, b, **a), Conv(x, v, c, **a)) => Conv(x, Add(w, v), Add(b, c), **a)",
+        "typed",
+    ),
+    "weights of grouped convolutions summed over the wrong axis": (
+        "reassociates\n Conv(x, w, b, **a) => Conv(x, Transpose(w, perm=(1, 0, 2, 3)), b, **a)\n when rank(w) == 4",
+        "typed",
+    ),
+    "a batch normalization folded without its epsilon": (
+        "reassociates\n BatchNormalization(x, s, t, m, v, epsilon=e)\n"
+        "  => Add(Mul(Sub(x, m), Div(s, Sqrt(v))), t)\n when rank(x) == 2, same_dtype(x, s, v)",
+        "agrees",
+    ),
+    "a batch normalization with another epsilon": (
+        "reassociates\n BatchNormalization(x, s, t, m, v, epsilon=e)\n"
+        "  => Add(Mul(Sub(x, m), Div(s, Sqrt(Add(v, scalar(e * 1.01, like=v))))), t)\n"
+        " when rank(x) == 2, same_dtype(x, s, v)",
+        "agrees",
+    ),
+    "a normalization moved over an activation": (
+        "reassociates\n Relu(Mul(x, c)) => Mul(Relu(x), c)",
+        "agrees",
+    ),
+    "a division of integers reassociated": ("reassociates\n Div(Mul(x, y), y) => Mul(Div(x, y), y)", "agrees"),
+    "a sum in another order called exact": ("exact\n Add(Add(x, y), z) => Add(x, Add(y, z))", "agrees"),
+    "a product split in two called exact": (
+        "exact\n MatMul(x, Concat(y, z, axis=k)) => Concat(MatMul(x, y), MatMul(x, z), axis=k)\n"
+        " when rank(x) == 2, rank(y) == 2, k == 1",
+        "agrees",
+    ),
+    "a transcendental function of a part called exact": (
+        "exact\n Tanh(Concat(*xs, axis=k)) => Concat(*(Tanh(x) for x in xs), axis=k)",
+        "agrees",
+    ),
+    "an added zero that takes the sign of zero": ("exact\n Add(x, 0) => x", "agrees"),
+    "an average that counts its padding": (
+        "reassociates\n AveragePool(x, **a) => AveragePool(x, **a, count_include_pad=1)",
+        "agrees",
+    ),
+    "an approximation worse than it says": ("approximates within 1e-4\n Tanh(x) => HardSigmoid(x)", "agrees"),
+    "a cast that is not lossless": (
+        'exact\n Cast(Cast(x, to=t), to="float32") => x\n when dtype(x) == "float32"',
+        "agrees",
+    ),
+}
+
+
+def checked(text: str) -> LawResult:
+    return laws.check(rule_of(text), idle=False, fires=False)
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_rule_is_caught(what: str) -> None:
+    text, part = WRONG[what]
+    result = checked(text)
+    assert not result.passed
+    assert result.counterexample is not None
+    assert result.counterexample.part == part
+
+
+RIGHT = {
+    "a chain of transposes": (
+        "exact\n Transpose(Transpose(x, perm=p), perm=q) => Transpose(x, perm=tuple(p[i] for i in q))"
+    ),
+    "matrix products reassociated": (
+        "reassociates\n MatMul(MatMul(x, y), z) => MatMul(x, MatMul(y, z))\n"
+        " when rank(x) >= 2, rank(y) >= 2, rank(z) >= 2"
+    ),
+    "data movement past what works on elements": (
+        "exact\n Relu(Concat(*xs, axis=k)) => Concat(*(Relu(x) for x in xs), axis=k)"
+    ),
+    "an approximation within its bound": "approximates within 0.2\n Tanh(x) => Tanh(Mul(x, scalar(0.9, like=x)))",
+}
+
+
+@pytest.mark.parametrize("what", RIGHT)
+def test_a_right_rule_passes(what: str) -> None:
+    result = laws.check(rule_of(RIGHT[what]))
+    assert result.passed, result.counterexample.text() if result.counterexample else f"{result}"
+    assert min(result.signatures, result.telling) >= 12
+
+
+def test_a_lost_operand_is_found_by_its_nan() -> None:
+    text = "reassociates\n Sub(x, x) => Cast(Not(Equal(Cast(x, to='int32'), Cast(x, to='int32'))), to='float32')"
+    lost = checked(text + "\n when dtype(x) == 'float32'")
+    assert lost.counterexample is not None
+    assert "lost" in lost.counterexample.evidence
+    excused = text.replace("reassociates", "reassociates ignoring nan, infinity", 1)
+    assert checked(excused + "\n when dtype(x) == 'float32'").passed
+
+
+def test_a_rule_that_cannot_match_is_vacuous() -> None:
+    result = checked("exact\n Relu(x) => Relu(Relu(x))\n when rank(x) == 17")
+    assert (result.failed, result.instances) == (("not vacuous",), 0)
+
+
+def test_a_rule_that_the_graph_does_not_see_does_not_fire() -> None:
+    rule = rule_of("exact\n Relu(x) => Relu(Relu(x))\n when rank(x) == 2")
+    assert laws.check(rule).passed
+    rejected = Rule(
+        **{**{name: getattr(rule, name) for name in rule.__dataclass_fields__}, "rejected": "for this test"}
+    )
+    instance = next(instances(rule, points=1, seed=0))
+    from superopt.laws_firing import fires
+
+    assert fires(rule, instance)
+    assert not fires(rejected, instance)
+
+
+def test_a_condition_that_nothing_needs_is_idle() -> None:
+    text = (
+        "exact\n Transpose(Transpose(x, perm=p), perm=q) => x\n when tuple(p[i] for i in q) == tuple(range(len(p))), "
+    )
+    result = laws.check(rule_of(text + "len(p) < 5"))
+    assert (result.passed, result.idle) == (True, ("len(p) < 5",))
+
+
+def test_a_counterexample_is_small_and_is_a_model() -> None:
+    result = checked("reassociates\n Sub(x, y) => Sub(y, x)")
+    found = result.counterexample
+    assert found is not None
+    model = onnx.parser.parse_model(found.model)
+    onnx.checker.check_model(model)
+    assert [item.name for item in model.graph.output] == ["left_0", "right_0"]
+    elements = [len(item.type.tensor_type.shape.dim) for item in model.graph.input]
+    assert sum(elements) <= 2
+    assert found.left != found.right
+    assert "x = " in found.inputs
+
+
+def test_the_same_seed_draws_the_same_instances() -> None:
+    rule = SHIPPED["fold-batchnorm-into-conv"]
+    drawn = [[item.signature for item in instances(rule, points=8, seed=seed)] for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+CONVOLUTION = "reassociates\n Conv(x, w, b, **a) => Conv(x, w, Identity(b), **a)"
+
+
+def bundles(found: list[Instance]) -> list[tuple[Attrs, Value, Value]]:
+    return [(item.binding["a"], item.binding["x"], item.binding["w"]) for item in found]  # type: ignore[misc]
+
+
+def test_instances_of_a_convolution_are_varied() -> None:
+    drawn = bundles(list(instances(rule_of(CONVOLUTION), points=120, seed=0)))
+    groups = [(attrs["group"], x.dim(1), w.dim(0)) for attrs, x, w in drawn]
+    assert {1, 2, 3} <= {group for group, _, _ in groups}
+    assert any(group == inputs > 1 for group, inputs, _ in groups), "depthwise"
+    assert any(outputs != inputs for _, inputs, outputs in groups), "unequal channel counts"
+    assert {x.rank for _, x, _ in drawn} == {3, 4, 5}
+    assert {x.dtype for _, x, _ in drawn} == {"float32", "float64", "float16"}
+    pads = [(attrs["pads"], x.rank - 2) for attrs, x, _ in drawn]
+    assert any(pad[:half] != pad[half:] for pad, half in pads if isinstance(pad, tuple)), "asymmetric"
+    for name in ("strides", "dilations"):
+        values = [attrs[name] for attrs, _, _ in drawn]
+        assert any(isinstance(value, tuple) and max(value) > 1 for value in values)
+        assert any(isinstance(value, tuple) and len(set(value)) > 1 for value in values)
+
+
+def test_instances_broadcast_in_every_way() -> None:
+    rule = rule_of("reassociates\n Add(x, y) => Sub(x, Neg(y))")
+    drawn = [(item.binding["x"], item.binding["y"]) for item in instances(rule, points=100, seed=0)]
+    ranks = [(x.rank, y.rank) for x, y in drawn if isinstance(x, Value) and isinstance(y, Value)]
+    assert {0, 1, 2, 3, 4, 5} <= {rank for pair in ranks for rank in pair}
+    assert any(x < y for x, y in ranks)
+    assert any(x > y for x, y in ranks)
+    shapes = [(x.shape, y.shape) for x, y in drawn if isinstance(x, Value) and isinstance(y, Value)]
+    assert any(x != y and len(x) == len(y) for x, y in shapes), "a dimension of one against another"
+    kinds = {x.dtype for x, _ in drawn if isinstance(x, Value)}
+    assert {"float32", "float16", "float64", "int32", "int64"} <= kinds
+
+
+def test_terms_that_must_meet_do() -> None:
+    rule = rule_of(
+        "reassociates\n Add(Conv(x, w, b, **a), Conv(x, v, c, **d)) => Add(Conv(x, v, c, **d), Conv(x, w, b, **a))"
+    )
+    drawn = list(instances(rule, points=60, seed=0))
+    assert len(drawn) == 60
+    kernels = [(item.binding["w"], item.binding["v"]) for item in drawn]
+    assert sum(isinstance(w, Value) and isinstance(v, Value) and w.shape[2:] != v.shape[2:] for w, v in kernels) >= 10
+
+
+def test_a_dropped_condition_is_false_in_all_instances() -> None:
+    rule = rule_of("exact\n Relu(x) => Relu(Relu(x))\n when rank(x) == 2, dtype(x) == 'float32'")
+    drawn = [item.binding["x"] for item in instances(rule, points=12, seed=0, dropped=0)]
+    assert len(drawn) == 12
+    assert all(isinstance(x, Value) and x.rank != 2 and x.dtype == "float32" for x in drawn)
