@@ -102,12 +102,30 @@ def answer(variant: Variant, match: Match, opset: int) -> Filled | Clash | None:
             if not available(node.op, dtypes, opset):
                 return None
     types = list(filled.types)
+    shaped = _shaped_numbers(variant, binding)
     for root, left in zip(variant.right.roots, match.roots, strict=True):
+        # A number written as [[3.0]] may raise the rank of what it meets, which a right side without it does not.
+        if shaped and (_rank(left) is None or _rank(left) != _rank(types[root])):
+            return None
         try:
             types[root] = join(left, types[root])
         except InferenceError:
-            return Clash(variant.rule.name, left, types[root])
+            return None if shaped else Clash(variant.rule.name, left, types[root])
     return replace(filled, types=tuple(types))
+
+
+def _shaped_numbers(variant: Variant, binding: Binding) -> bool:
+    """Whether a number of the left side stands for a constant that is no scalar."""
+    for slot in skeleton(variant.rule.left).slots:
+        if isinstance(slot.pattern, Number):
+            value = binding[slot.pattern.name]
+            if not isinstance(value, Value) or _rank(value.type) != 0:
+                return True
+    return False
+
+
+def _rank(value_type: ValueType) -> int | None:
+    return value_type.rank if isinstance(value_type, TensorType) else None
 
 
 def bind(variant: Variant, match: Match) -> Binding | None:
@@ -125,6 +143,7 @@ def bind(variant: Variant, match: Match) -> Binding | None:
             content = match.content[slot.pattern.name]
             if not number_matches(slot.pattern.value, content):
                 return None
+            binding[slot.pattern.name] = content
         elif (
             isinstance(slot.pattern, Apply)
             and index in match.attrs

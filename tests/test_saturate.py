@@ -155,9 +155,7 @@ def test_two_roots_are_joined_at_once() -> None:
     build = TermsBuilder()
     x = build.input("x", "float32[4,2]")
     graph = build.graph(build.node("Relu", x), build.node("Neg", x))
-    text = (
-        "rule r: exact\n  (Relu(x), Neg(x)) => (both[0], both[1])\n  let both = Split(Concat(x, x, axis=0), axis=0, split=(4, 4))\n"
-    )
+    text = "rule r: exact\n  (Relu(x), Neg(x)) => (both[0], both[1])\n  let both = Split(Concat(x, x, axis=0), axis=0, split=(4, 4))\n"
     result = run(graph, text)
     assert ops(result.egraph, result.egraph.roots[0]) == {"Relu", "Project"}
     assert ops(result.egraph, result.egraph.roots[1]) == {"Neg", "Project"}
@@ -236,3 +234,15 @@ def test_bytes_of_strings_survive_the_engine() -> None:
     (node,) = result.egraph.classes[0].nodes
     assert node.attrs["name"] == 'a "quoted"\\ name\twith\nall'
     assert result.egraph.classes[0].type == TensorType("float32", ("odd name", ";", 2))
+
+
+@pytest.mark.parametrize(
+    ("type_text", "value", "matches"),
+    [("[3]", [[1.0]], False), ("[2,3]", [[1.0]], True), ("[*]", [1.0], False), ("[*]", 1.0, True)],
+)
+def test_a_number_that_raises_the_rank_does_not_match(type_text: str, value: object, matches: bool) -> None:
+    build = TermsBuilder()
+    x = build.input("x", f"float32{type_text}")
+    result = run(build.graph(build.node("Mul", x, build.constant(value))), "rule r: exact\n  Mul(x, 1) => x\n")  # type: ignore[arg-type]
+    assert ("Input" in root_ops(result)) is matches
+    assert result.clashes == ()
