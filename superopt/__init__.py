@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from superopt.cost import CostBreakdown, CostModel
     from superopt.errors import InputError, RuleError, SuperoptError, VerificationError
     from superopt.options import Options
-    from superopt.pipeline import Result, cost, optimize, verify
+    from superopt.pipeline import cost, optimize, verify
+    from superopt.result import Result
     from superopt.rule_text import load as load_rules
     from superopt.rule_text import parse as parse_rules
     from superopt.rules import Rule, RuleSet
@@ -30,7 +31,7 @@ _HOME = {
     "CostModel": ("superopt.cost", "CostModel"),
     "InputError": ("superopt.errors", "InputError"),
     "Options": ("superopt.options", "Options"),
-    "Result": ("superopt.pipeline", "Result"),
+    "Result": ("superopt.result", "Result"),
     "Rule": ("superopt.rules", "Rule"),
     "RuleError": ("superopt.errors", "RuleError"),
     "RuleSet": ("superopt.rules", "RuleSet"),

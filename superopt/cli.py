@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, cast
 
 import typer
 
+from superopt.complaints import complain, complain_internal
 from superopt.errors import InputError, SuperoptError
-from superopt.options import EXCUSES, NUMERIC_CLASSES, SELECTS, Options
+from superopt.options import SELECTS, Options
+from superopt.rules import EXCUSES, NUMERIC_CLASSES
 from superopt.version import __version__
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 _DEFAULTS = Options()
-_UsageError = typer.BadParameter.__mro__[1]
+_UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 """Typer exports the leaf of its usage errors and not the root."""
 
 app = typer.Typer(
@@ -28,10 +29,11 @@ app = typer.Typer(
     help="Find, by equality saturation, the cheapest ONNX model that computes the same outputs.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # its tables cut long option names off, and take defaults in brackets for markup
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-rules_app = typer.Typer(help="List, show and check rewrite rules.", no_args_is_help=True)
+rules_app = typer.Typer(help="List, show and check rewrite rules.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(rules_app, name="rules")
 
 Source = Annotated[str, typer.Argument(metavar="IN.onnx", help="The model to read.", show_default=False)]
@@ -245,13 +247,13 @@ def _run(args: Sequence[str] | None) -> int:
     except _UsageError as error:
         return _usage(error)
     except InputError as error:
-        _complain(str(error))
+        complain(str(error))
         return BAD_INPUT
     except SuperoptError as error:
-        _complain(str(error))
+        complain(str(error))
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
-        _complain("interrupted, nothing was written")
+        complain("interrupted, nothing was written")
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read us has closed the pipe: no more can be said, and the interpreter must not try at exit.
@@ -269,18 +271,5 @@ def _usage(error: Exception) -> int:
         typer.echo(str(error))
         return BAD_INPUT
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    _complain(f"{message.rstrip('.')} (see {command} --help)")
+    complain(f"{message.rstrip('.')} (see {command} --help)")
     return BAD_INPUT
-
-
-def complain_internal(error: Exception, consequence: str) -> None:
-    """Says in one line that superopt itself is at fault; with SUPEROPT_DEBUG=1 also where."""
-    if os.environ.get("SUPEROPT_DEBUG"):
-        traceback.print_exception(error)
-    _complain(
-        f"internal error: {type(error).__name__}: {error}; {consequence} (run again with SUPEROPT_DEBUG=1 to see where)"
-    )
-
-
-def _complain(message: str) -> None:
-    typer.echo(f"superopt: {' '.join(message.split())}", err=True)

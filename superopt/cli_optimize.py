@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from superopt import render
+from superopt.complaints import complain_internal
 from superopt.errors import InputError, OptionError
 from superopt.options import Options
 from superopt.progress import DUMPS
@@ -23,15 +24,15 @@ def run_optimize(
     source: str, options: Options, *, output: str | None, report: str | None, dump: tuple[str, ...] = ()
 ) -> int:
     """Optimizes a file into a file; the exit code. Raises ``InputError`` before anything is written."""
-    target = Path(output) if output is not None else default_output(source)
-    _check_dump(dump)
-    _check_target("output", target, source)
-    if report is not None:
-        _check_target("report", Path(report), source, str(target))
     from superopt import model as models
     from superopt.pipeline import run
 
+    _check_dump(dump)
     loaded = models.load(source)
+    target = Path(output) if output is not None else default_output(source)
+    _check_target("output", target, source)
+    if report is not None:
+        _check_target("report", Path(report), source, str(target))
     try:
         result = run(loaded, options, Lines(render.console(stderr=True), dump))
     except InputError:
@@ -50,7 +51,6 @@ def run_optimize(
 
 def _write_original(loaded: Model, target: Path, error: Exception) -> None:
     from superopt import model as models
-    from superopt.cli import complain_internal
 
     models.save(loaded, target)
     complain_internal(error, f"the original was written to {target}")

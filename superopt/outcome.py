@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from superopt.cost import CostModel, graph_cost
 from superopt.inspection import model_bytes, opaque_operators
 from superopt.model import Model, standard_domain
 from superopt.report import FORMAT, BeforeAfter, Choice, Latency, Report, RuleRun
-from superopt.saturate import Limits, Saturation
-from superopt.search import Found, Search
+from superopt.saturate import Saturation
+from superopt.search import Found, Search, limits_of
 from superopt.selection import Selection
 from superopt.soundness import Sound
 from superopt.verdict import outputs
@@ -106,7 +106,7 @@ def _operators(before: Counter[str], after: Counter[str]) -> dict[str, BeforeAft
 
 
 def _limits(given: Mapping[str, int | float]) -> dict[str, int | float | None]:
-    limits = replace(Limits(), **dict(given))
+    limits = limits_of(given)
     return {"nodes": limits.nodes, "iterations": limits.iterations, "seconds": limits.seconds}
 
 

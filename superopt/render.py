@@ -87,8 +87,10 @@ def _errors(outputs: Sequence[Output]) -> Iterable[tuple[str, str, str, str]]:
 
 
 def _notes(report: Report) -> Iterable[str]:
-    if report["rules_used"]:
-        yield "rules: " + ", ".join(report["rules_used"])
+    if report["changed"]:
+        # A rule that only found two terms to be equal leaves no node of its own.
+        matched = [name for name, ran in report["rule_runs"].items() if ran["matches"]]
+        yield "rules: " + ", ".join(report["rules_used"] or matched or ["none, constants were evaluated"])
     for guilty in report["left_out"]:
         yield f"left out: {guilty['rule']}: {guilty['because']}"
     for problem in report["problems"]:

@@ -27,6 +27,10 @@ _STEPS = 20
 cost as much as running it: from where bytes hardly count to where nothing else does."""
 
 
+_LEAST_SECONDS = 0.5
+"""What an extraction may take when the time is over: something has to be chosen."""
+
+
 @dataclass(frozen=True)
 class Found:
     """A model that was found, and how. ``graph`` is what it computes; its ``bytes`` are those of all its files."""
@@ -53,14 +57,13 @@ class Search:
     @property
     def limits(self) -> Limits:
         """The limits that the options ask for, with what is left of the time."""
-        limits = replace(Limits(), **dict(self.options.limit))
-        return limits if self.deadline is None else replace(limits, seconds=self._left())
+        limits = limits_of(self.options.limit)
+        return limits if self.deadline is None else replace(limits, seconds=self._left(0.0))
 
     def saturate(self, rules: RuleSet) -> Saturation:
         """The saturated e-graph under these rules."""
         with self.clock.stage("saturate"):
-            saturation = saturate(self.graph, rules, self.limits, self.lowered.model.opset)
-        return saturation
+            return saturate(self.graph, rules, self.limits, self.lowered.model.opset)
 
     def choose(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
         """The cheapest model that has grown no more than allowed; None where that is the original."""
@@ -104,7 +107,7 @@ class Search:
         with self.clock.stage("extract"):
             return extract(
                 saturation.egraph, cost_model, byte_price=byte_price, sizes=self.sizes, effort=effort,
-                seconds=None if self.deadline is None else self._left(),
+                seconds=None if self.deadline is None else self._left(_LEAST_SECONDS),
             )  # fmt: skip
 
     def _made(self, extraction: Extraction, cost_model: CostModel) -> Found:
@@ -114,8 +117,19 @@ class Search:
             model = emit(self.lowered, graph)
         return Found(cost_model.name, model, graph, extraction, model_bytes(model))
 
-    def _left(self) -> float:
-        return max(0.1, (self.deadline or 0.0) - time.perf_counter())
+    def _left(self, least: float) -> float:
+        return max(least, (self.deadline or 0.0) - time.perf_counter())
+
+
+def limits_of(given: Mapping[str, int | float]) -> Limits:
+    """Limits of saturation, with their defaults where none is given."""
+    usual = Limits()
+    nodes = given.get("nodes", usual.nodes)
+    return Limits(
+        nodes=None if nodes is None else int(nodes),
+        iterations=int(given.get("iterations", usual.iterations)),
+        seconds=given.get("seconds", usual.seconds),
+    )
 
 
 def _first(found_at: Callable[[int], Found | None], steps: int) -> Found | None:

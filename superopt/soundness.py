@@ -84,9 +84,12 @@ def not_to_be_told(rules: RuleSet, feeds: Feeds) -> Sound:
 
 
 def _culprit(search: Search, rules: RuleSet, cost_model: CostModel, check: Check, tried: Attempt) -> str | None:
-    """The rule that a try failed by, among those that shaped it, or all where it came to no result."""
-    suspects = tuple(tried.found.extraction.rules_used) if tried.found else tuple(rule.name for rule in rules)
-    suspects = tuple(name for name in suspects if any(rule.name == name for rule in rules))
+    """The rule that a try failed by, among those that matched, or all where it did not come that far.
+
+    Those that made a chosen node are not enough: a rule may only have said that two terms are equal.
+    """
+    matches = None if tried.saturation is None else tried.saturation.matches
+    suspects = tuple(rule.name for rule in rules if matches is None or matches.get(rule.name))
 
     def wrong(names: tuple[str, ...]) -> bool:
         return attempt(search, rules.without(*names), cost_model, check).problem is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 
 from superopt.distance import Error as Distance
@@ -34,7 +33,7 @@ class Verifier:
         with self.clock.stage("verify"):
             if self._evidence is None:
                 try:
-                    self._evidence = gather(self.original, self.feeds.values, exact=numeric == "exact", seed=seed)
+                    self._evidence = gather(self.original, self.feeds, exact=numeric == "exact", seed=seed)
                 except EvaluationError as error:
                     return Verification(False, False, f"the original cannot be run: {error}", numeric)
             return verify(
@@ -77,4 +76,11 @@ def outputs(verification: Verification | None) -> list[Output]:
 def _error(distance: Distance | None) -> Error | None:
     if distance is None:
         return None
-    return Error(**dataclasses.asdict(distance))  # type: ignore[typeddict-item]
+    return {
+        "max_abs": distance.max_abs,
+        "mean_abs": distance.mean_abs,
+        "max_rel": distance.max_rel,
+        "mean_rel": distance.mean_rel,
+        "max_ulp": distance.max_ulp,
+        "mean_ulp": distance.mean_ulp,
+    }
