@@ -147,7 +147,7 @@ def dtype(value: Value) -> str:
 
 @attribute()
 def wide(*values: Value) -> str:
-    """The type in which arithmetic on these values of floating point types loses little: float32, or float64 if one is."""
+    """The type in which arithmetic on floating point values loses little: float32, or float64 if one of them is."""
     names = {value.dtype for value in values}
     if not names <= set(FLOATS):
         raise Unknown("not of floating point type")
