@@ -18,6 +18,10 @@ from superopt.cost import CostModel, load
 from superopt.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
 from superopt.extraction import Problem, candidates, extract, greedy, interchange, solve
+from superopt.extraction.formulation import cycle_cuts, formulate
+from superopt.extraction.heuristics import value
+from superopt.extraction.reduction import opened
+from superopt.extraction.solvers import Effort, branch, propagate, relax
 from superopt.terms import ABSENT, Attrs, Constant, TensorType, TermGraph
 
 DATA = Path(__file__).parent / "data"
@@ -119,6 +123,36 @@ def ladder(rng: random.Random, rungs: int) -> Problem:
 @pytest.mark.parametrize("seed", range(20))
 def test_agrees_with_brute_force_where_sharing_pays(seed: int) -> None:
     check_solution(ladder(random.Random(seed), 4))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_each_solver_keeps_its_promise_without_any_reduction(seed: int) -> None:
+    rng = random.Random(seed)
+    problem = ladder(rng, 4) if seed % 2 else random_problem(rng)
+    optimum = brute_force(problem)
+    if not 0 < optimum < math.inf:
+        return
+    part = opened(problem)
+    program = formulate(part)
+    relaxed = relax(program, optimum, Effort(1.0))
+    assert relaxed is not None
+    assert relaxed.bound <= optimum * (1 + 1e-9)
+    propagated = propagate(program, optimum, Effort(1.0), 1.0, {})
+    assert propagated.chosen is not None
+    assert value(part.items, part.roots, propagated.chosen) == pytest.approx(optimum, abs=1e-9)
+    assert optimum * (1 - 1e-7) <= propagated.bound <= optimum * (1 + 1e-9)
+    # The branching solver knows nothing of cycles that no cut forbids: what it proves is a bound.
+    for _ in range(30):
+        branched = branch(program, optimum, Effort(1.0), 1000)
+        assert branched.bound <= optimum * (1 + 1e-9)
+        assert branched.chosen is not None
+        solution = [float(branched.chosen.get(o) == i) for o, i in zip(program.owner, program.index, strict=True)]
+        cuts = cycle_cuts(program, solution)
+        if not cuts:
+            assert value(part.items, part.roots, branched.chosen) == pytest.approx(optimum, abs=1e-9)
+            return
+        program.rows += cuts
+    pytest.fail("30 rounds of cuts have not made the choice acyclic")
 
 
 @pytest.mark.parametrize(("name", "optimum"), [("vgg", 4.85076), ("resnet50", 4.38579)])
@@ -293,6 +327,14 @@ def test_candidates_differ() -> None:
     free = CostModel("free", "nothing")
     found = candidates(egraph, [load("roofline"), load("flops"), free])
     assert [extraction.rules_used for extraction in found] == [{"merge": 2}, {}]
+
+
+def test_caution_keeps_the_original_where_the_gain_is_smaller() -> None:
+    egraph, model = two_branches(), load("roofline")
+    bold, careful = candidates(egraph, [model], cautions=[0.0, 5.0])
+    assert (bold.rules_used, careful.rules_used) == ({"merge": 2}, {})
+    assert careful.cost > bold.cost >= careful.bound
+    assert extract(egraph, model, caution=0.1).cost == bold.cost
 
 
 def test_the_same_choice_under_every_hash_seed() -> None:

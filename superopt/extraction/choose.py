@@ -4,9 +4,10 @@ chosen."""
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from superopt.cost import CostModel, Operand
 from superopt.eclasses import EClass, EGraph, ENode
@@ -25,7 +26,8 @@ class Extraction:
 
     ``runtime`` are the constant nodes of ``graph`` that stay nodes; every other constant node is to be evaluated.
     ``cost`` is in the cost model's unit and includes ``constant_bytes`` at the price of a byte; ``running`` leaves them
-    out. ``bound`` is a proven lower bound of ``cost``. ``rules_used`` counts, by rule, the chosen nodes that it made.
+    out. ``bound`` is a proven lower bound of ``cost``. ``rules_used`` counts, by rule, the chosen nodes that it made;
+    ``classes`` tells the class of each node.
     """
 
     graph: TermGraph
@@ -39,6 +41,7 @@ class Extraction:
     constant_bytes: int
     byte_price: float
     rules_used: Mapping[str, int] = field(default_factory=dict)
+    classes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ def extract(
     cost_model: CostModel,
     *,
     byte_price: float | None = None,
+    caution: float = 0.0,
     sizes: Mapping[str, int] | None = None,
     effort: float = DEFAULT_EFFORT,
     seconds: float | None = None,
@@ -64,8 +68,9 @@ def extract(
     among equals.
 
     ``byte_price`` is for each byte of a constant (the cost model's own by default), ``sizes`` are what symbolic
-    dimensions are priced at. ``effort`` is counted, so that runs repeat; ``seconds`` is by the clock. Raises
-    ``EGraphError`` where a root cannot be computed.
+    dimensions are priced at. Nodes that rules made are taken for dearer by the fraction ``caution``, so that only what
+    gains more than that is changed; the result's costs are the true ones. ``effort`` is counted, so that runs repeat;
+    ``seconds`` is by the clock. Raises ``EGraphError`` where a root cannot be computed.
     """
     paid = cost_model.constant_byte if byte_price is None else byte_price
     # Many small records are made here, none of them in cycles: looking for cycles takes a quarter of the time.
@@ -74,7 +79,8 @@ def extract(
     try:
         values = _evaluable(egraph)
         priced = price(egraph, cost_model, paid, Sizes(dict(sizes or {})), values)
-        return _built(egraph, priced, values, solve(priced.problem, effort, seconds), paid)
+        solution = solve(_cautious(priced, caution).problem, effort, seconds)
+        return _built(egraph, priced, values, solution, paid, caution)
     finally:
         if collecting:
             gc.enable()
@@ -85,17 +91,30 @@ def candidates(
     cost_models: Sequence[CostModel],
     *,
     byte_prices: Sequence[float | None] = (None,),
+    cautions: Sequence[float] = (0.0,),
     sizes: Mapping[str, int] | None = None,
     effort: float = DEFAULT_EFFORT,
     seconds: float | None = None,
 ) -> list[Extraction]:
-    """Extractions that differ, under each cost model and price of a byte, in that order; to be measured."""
+    """Extractions that differ, under each cost model, price of a byte and caution, in that order; to be measured."""
     found: dict[tuple[str, frozenset[int]], Extraction] = {}
-    for cost_model in cost_models:
-        for byte_price in byte_prices:
-            extraction = extract(egraph, cost_model, byte_price=byte_price, sizes=sizes, effort=effort, seconds=seconds)
-            found.setdefault((extraction.graph.text(), extraction.runtime), extraction)
+    for cost_model, byte_price, caution in itertools.product(cost_models, byte_prices, cautions):
+        extraction = extract(
+            egraph, cost_model, byte_price=byte_price, caution=caution, sizes=sizes, effort=effort, seconds=seconds
+        )
+        found.setdefault((extraction.graph.text(), extraction.runtime), extraction)
     return list(found.values())
+
+
+def _cautious(priced: Priced, caution: float) -> Priced:
+    """The same with nodes that rules made dearer by a fraction."""
+    if not caution:
+        return priced
+    costs = [
+        cost if node is None or node.rule is None else cost * (1 + caution)
+        for cost, node in zip(priced.problem.costs, priced.node, strict=True)
+    ]
+    return replace(priced, problem=replace(priced.problem, costs=costs))
 
 
 def price(
@@ -210,23 +229,25 @@ def _original(priced: Priced) -> Choice | None:
 
 
 def _built(
-    egraph: EGraph, priced: Priced, values: Mapping[int, ENode], solution: Solution, byte_price: float
+    egraph: EGraph, priced: Priced, values: Mapping[int, ENode], solution: Solution, byte_price: float, caution: float
 ) -> Extraction:
-    choice = solution.choice
+    costs = priced.problem.costs
+    choice = replace(solution.choice, cost=math.fsum(costs[index] for index in solution.choice.node.values()))
     original = _original(priced)
     if original is not None and original.cost <= choice.cost:
         choice = original
+    # No node is dearer by more than the caution: nor is any choice.
+    bound = min(solution.bound / (1 + caution), choice.cost)
     builder = _Builder(egraph, priced, values, choice)
     graph, runtime = builder.graph()
     constant_bytes = sum(priced.stored[index] for index in choice.node.values())
-    gap = 0.0 if choice.cost <= 0 else max(0.0, (choice.cost - solution.bound) / choice.cost)
+    gap = 0.0 if choice.cost <= 0 else (choice.cost - bound) / choice.cost
     return Extraction(
-        graph=graph, runtime=runtime, cost=choice.cost, bound=min(solution.bound, choice.cost), gap=gap,
+        graph=graph, runtime=runtime, cost=choice.cost, bound=bound, gap=gap,
         status=solution.status, seconds=solution.seconds,
-        running=math.fsum(
-            priced.problem.costs[index] for index in choice.node.values() if priced.node[index] is not None
-        ),
+        running=math.fsum(costs[index] for index in choice.node.values() if priced.node[index] is not None),
         constant_bytes=constant_bytes, byte_price=byte_price, rules_used=dict(sorted(builder.rules.items())),
+        classes=tuple(builder.owners),
     )  # fmt: skip
 
 
@@ -239,6 +260,7 @@ class _Builder:
         self.running = {owner: priced.node[index] for owner, index in choice.node.items()}
         self.nodes: dict[Node, int] = {}
         self.types: list[ValueType] = []
+        self.owners: list[int] = []
         self.runtime: set[int] = set()
         self.rules: dict[str, int] = {}
 
@@ -283,6 +305,7 @@ class _Builder:
             eclass = self.egraph.classes[owner]
             stored = self.egraph.constants.get(str(node.attrs.get("key"))) if node.op == CONST else None
             self.types.append(eclass.type if stored is None else stored.type)
+            self.owners.append(owner)
             if node.rule is not None:
                 self.rules[node.rule] = self.rules.get(node.rule, 0) + 1
         if runs and node.op != CONST and self.egraph.classes[owner].constant:
