@@ -155,7 +155,11 @@ def test_two_roots_are_joined_at_once() -> None:
     build = TermsBuilder()
     x = build.input("x", "float32[4,2]")
     graph = build.graph(build.node("Relu", x), build.node("Neg", x))
-    text = "rule r: exact\n  (Relu(x), Neg(x)) => (both[0], both[1])\n  let both = Split(Concat(x, x, axis=0), axis=0, split=(4, 4))\n"
+    text = """
+rule r: exact
+  (Relu(x), Neg(x)) => (both[0], both[1])
+  let both = Split(Concat(x, x, axis=0), axis=0, split=(4, 4))
+"""
     result = run(graph, text)
     assert ops(result.egraph, result.egraph.roots[0]) == {"Relu", "Project"}
     assert ops(result.egraph, result.egraph.roots[1]) == {"Neg", "Project"}
