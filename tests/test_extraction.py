@@ -137,6 +137,7 @@ def test_each_solver_keeps_its_promise_without_any_reduction(seed: int) -> None:
     relaxed = relax(program, optimum, Effort(1.0))
     assert relaxed is not None
     assert relaxed.bound <= optimum * (1 + 1e-9)
+    assert relaxed.bound == pytest.approx(float(program.costs @ relaxed.solution), abs=1e-6 * optimum)
     propagated = propagate(program, optimum, Effort(1.0), 1.0, {})
     assert propagated.chosen is not None
     assert value(part.items, part.roots, propagated.chosen) == pytest.approx(optimum, abs=1e-9)
