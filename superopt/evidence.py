@@ -13,16 +13,17 @@ from superopt.errors import EvaluationError, SuperoptError
 from superopt.evaluate import Feed, Runner, Value, arrays_of, same_bits
 from superopt.feeds import Feeds
 from superopt.kernels import is_float
-from superopt.lower import lower
+from superopt.lower import Lowered, lower
 from superopt.model import Model
-from superopt.perturb import has_random, perturbed_feed, perturbed_model, weight_bytes, with_seeds
+from superopt.perturb import has_random, perturbed_feed, perturbed_model, with_seeds
 from superopt.sample import runner_of
+from superopt.terms import TensorType, TermGraph
 from superopt.truth import TermRunner, float64_truth
 
 Outputs = Mapping[str, Value]
 
-_HEAVY = 1 << 25
-"""Bytes of weights above which two feeds are enough."""
+_HEAVY, _HEAVIEST = 2e9, 1e10
+"""Multiplications a run above which two feeds are enough, and above which one is."""
 
 MORE_UNITS, MORE_TIMES = 4, 4
 """How the sensitivity is measured again where a first verdict is against the new model: units in the last place, and
@@ -79,6 +80,16 @@ class Evidence:
         for place, result in enumerate(results):
             self.noise[place].append(result)
 
+    def runs_optimized(self) -> bool:
+        """Whether onnxruntime's optimizations leave the original fit to run."""
+        try:
+            runner = Runner(self.model, optimized=True)
+            for feed in self.feeds:
+                runner.run(feed)
+        except EvaluationError:
+            return False
+        return True
+
     def add_optimized(self) -> None:
         """Runs with onnxruntime's optimizations on; where they fail on the original, the new model is not at fault."""
         try:
@@ -95,15 +106,17 @@ def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, 
 
     What ``sample`` has run already is not run again. Raises EvaluationError where the model cannot be run.
     """
-    heavy = weight_bytes(model.proto) > _HEAVY
     known = [feed.outputs for feed in feeds.feeds] if isinstance(feeds, Feeds) else [None for _ in feeds]
     values = feeds.values if isinstance(feeds, Feeds) else tuple(feeds)
-    used = values[:2] if heavy else values
-    if not used:
+    if not values:
         raise EvaluationError("no inputs to run it on")
     random_inside = has_random(model.proto)
     seeded = with_seeds(model) if random_inside else None
     subject = seeded or model
+    lowered = lower(subject)
+    work = multiplications(lowered.graph)
+    heavy = work > _HEAVY
+    used = values[: 1 if work > _HEAVIEST else 2] if heavy else values
     known = [None for _ in used] if random_inside else known[: len(used)]
     runner = None if None not in known and heavy else runner_of(subject)
     outputs = [runner.run(feed) if runner else at or {} for feed, at in zip(used, known, strict=True)]
@@ -123,8 +136,24 @@ def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, 
         del runner
     if not by_terms:
         evidence.add_optimized()
-    _find_truth(evidence)
+    _find_truth(evidence, lowered)
     return evidence
+
+
+def multiplications(graph: TermGraph) -> float:
+    """The multiplications of a graph's convolutions and matrix products, where their sizes are known."""
+    total = 0.0
+    for node, kind in zip(graph.nodes, graph.types, strict=True):
+        if node.op not in ("Conv", "ConvTranspose", "MatMul", "Gemm") or not isinstance(kind, TensorType):
+            continue
+        data, weight = graph.types[node.args[0]], graph.types[node.args[1]]
+        if not isinstance(data, TensorType) or not isinstance(weight, TensorType) or not weight.size:
+            continue
+        # ConvTranspose uses every weight of a channel once per input element, the others once per output element.
+        elements, kept = (data.size, 0) if node.op == "ConvTranspose" else (kind.size, 0 if node.op == "Conv" else -1)
+        columns = weight.shape[0 if node.op == "Gemm" and node.attrs.get("transB") else kept] if weight.shape else 1
+        total += (elements or 0) * weight.size / (columns if isinstance(columns, int) and columns else 1)
+    return total
 
 
 def _random_outputs(model: Model, evidence: Evidence) -> frozenset[str]:
@@ -143,13 +172,12 @@ def _runner(model: Model, by_terms: bool) -> Runner | TermRunner:
     return TermRunner(model) if by_terms else Runner(model)
 
 
-def _find_truth(evidence: Evidence) -> None:
+def _find_truth(evidence: Evidence, lowered: Lowered) -> None:
     """The first feed's outputs in float64, where they are near to what onnxruntime makes of it."""
     if evidence.by_terms:
         evidence.no_truth = "onnxruntime does not run the model: its terms are evaluated in float64 on both sides"
         return
     try:
-        lowered = lower(evidence.model)
         truth = float64_truth(lowered.graph, evidence.feeds[0], evidence.model)
     except SuperoptError as error:
         evidence.no_truth = f"no float64 evaluation: {error}"

@@ -109,7 +109,8 @@ def with_seeds(model: Model) -> Model | None:
             stack.extend(subgraphs(node))
             if node.op_type in RANDOM and node.domain in ("", "ai.onnx") and node.output:
                 kept = [attribute for attribute in node.attribute if attribute.name != "seed"]
-                seed = float(zlib.crc32(node.output[0].encode()) % 100003 + 1)
+                number = zlib.crc32(node.output[0].encode()) % 100003 + 1
+                seed = number if node.op_type == "Dropout" else float(number)
                 del node.attribute[:]
                 node.attribute.extend([*kept, helper.make_attribute("seed", seed)])
                 found = True

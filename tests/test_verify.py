@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from superopt import distance
 from superopt.distance import Spread, class_agreement, error
-from superopt.evidence import gather
+from superopt.evidence import gather, multiplications
+from superopt.lower import lower
 from superopt.model import Model, load
 from superopt.perturb import perturbed_feed, perturbed_model
 from superopt.sample import sample
@@ -356,3 +357,40 @@ def test_perturbation_moves_every_float_by_one_unit_and_nothing_else() -> None:
     before, after = (numpy_helper.to_array(m.proto.graph.initializer[0]) for m in (model, other))
     assert np.all((before != after) | (before == 0))
     assert perturbed_model(model_of([helper.make_node("Relu", ["x"], ["y"])], {}, [2]), seed=1) is None
+
+
+def test_work_is_counted_in_multiplications() -> None:
+    lowered = lower(network(2, 1.0, fold=True))
+    assert multiplications(lowered.graph) == 2 * 6 * 8 * 8 * (6 * 3 * 3)
+    w = np.zeros((4, 5), np.float32)
+    product = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": w}, [2, 3, 4])
+    assert multiplications(lower(product).graph) == 2 * 3 * 4 * 5
+    turned = model_of([helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)], {"w": w}, [7, 5])
+    assert multiplications(lower(turned).graph) == 7 * 4 * 5
+    up = model_of(
+        [helper.make_node("ConvTranspose", ["x", "k"], ["y"])], {"k": np.zeros((3, 2, 2, 2), np.float32)}, [1, 3, 5, 5]
+    )
+    assert multiplications(lower(up).graph) == 75 * 2 * 2 * 2
+
+
+def test_original_that_optimizations_break_is_judged_without_them() -> None:
+    # onnxruntime fuses this LayerNormalization though the scale does not fit, and then does not run it.
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["m"], axes=[-1]),
+        helper.make_node("Sub", ["x", "m"], ["d"]),
+        helper.make_node("Pow", ["d", "two"], ["p"]),
+        helper.make_node("ReduceMean", ["p"], ["v"], axes=[-1]),
+        helper.make_node("Add", ["v", "e"], ["ve"]),
+        helper.make_node("Sqrt", ["ve"], ["s"]),
+        helper.make_node("Div", ["d", "s"], ["n"]),
+        helper.make_node("Mul", ["n", "scale"], ["q"]),
+        helper.make_node("Add", ["q", "bias"], ["y"]),
+    ]
+    weights = {
+        "two": np.asarray(2, np.float32), "e": np.asarray(1e-5, np.float32),
+        "scale": np.ones(1, np.float32), "bias": np.zeros(4, np.float32),
+    }  # fmt: skip
+    model = model_of(nodes, weights, [2, 3, 4])
+    runs = gather(model, sample(model)).runs_optimized()
+    result = judged(model, model, numeric="exact")
+    assert result.agree, f"{result.reason} (optimized: {runs})"
