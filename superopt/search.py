@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from superopt.correspondence import same_values
 from superopt.cost import CostModel, graph_cost
 from superopt.emit import emit
 from superopt.extraction import Extraction, extract
@@ -76,7 +77,7 @@ class Search:
 
     def _cheapest(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
         allowed = self._allowed_bytes()
-        found = self._made(self._extract(saturation, cost_model, None), cost_model)
+        found = self._made(saturation, self._extract(saturation, cost_model, None), cost_model)
         if found.bytes <= allowed:
             return found
         running = found.extraction.running
@@ -99,7 +100,7 @@ class Search:
         extraction = self._extract(saturation, cost_model, byte_price)
         if extraction.constant_bytes > allowed:
             return None
-        found = self._made(extraction, cost_model)
+        found = self._made(saturation, extraction, cost_model)
         return found if found.bytes <= allowed else None
 
     def _extract(self, saturation: Saturation, cost_model: CostModel, byte_price: float | None) -> Extraction:
@@ -110,11 +111,15 @@ class Search:
                 seconds=None if self.deadline is None else self._left(_LEAST_SECONDS),
             )  # fmt: skip
 
-    def _made(self, extraction: Extraction, cost_model: CostModel) -> Found:
+    def _made(self, saturation: Saturation, extraction: Extraction, cost_model: CostModel) -> Found:
         with self.clock.stage("materialize"):
-            graph = materialize(extraction.graph, extraction.runtime)
+            graph = materialize(extraction.graph, extraction.runtime, self.lowered.model.proto)
         with self.clock.stage("emit"):
-            model = emit(self.lowered, graph)
+            egraph = saturation.egraph
+            same = same_values(
+                self.lowered.graph, self.graph, egraph.class_of, extraction.graph, extraction.classes, graph
+            )
+            model = emit(self.lowered, graph, same)
         return Found(cost_model.name, model, graph, extraction, model_bytes(model))
 
     def _left(self, least: float) -> float:
