@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import onnx
 import pytest
 
@@ -155,7 +153,6 @@ def test_a_rule_that_the_graph_does_not_see_does_not_fire() -> None:
         **{**{name: getattr(rule, name) for name in rule.__dataclass_fields__}, "rejected": "for this test"}
     )
     instance = next(instances(rule, points=1, seed=0))
-    from superopt.laws_firing import fires
 
     assert fires(rule, instance)
     assert not fires(rejected, instance)
