@@ -386,7 +386,8 @@ RING = modular(seed=3)
 NOT_RING = set(
     """Abs Ceil Celu Elu Floor HardSigmoid HardSwish IsInf IsNaN LeakyRelu Relu Round Selu Shrink Sign Softsign
     ThresholdedRelu Clip Max Min MaxPool GlobalMaxPool LpPool ArgMax ArgMin ReduceMax ReduceMin ReduceL1 Less
-    LessOrEqual Greater GreaterOrEqual PRelu BitwiseNot BitwiseAnd BitwiseOr BitwiseXor BitShift Mod QuantizeLinear""".split()
+    LessOrEqual Greater GreaterOrEqual PRelu BitwiseNot BitwiseAnd BitwiseOr BitwiseXor BitShift Mod
+    QuantizeLinear""".split()
 )
 NOT_RATIONAL = set(
     """Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp Gelu Log Mish Sigmoid Sin Sinh Softplus Sqrt Swish Tan Tanh
