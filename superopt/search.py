@@ -66,50 +66,59 @@ class Search:
         with self.clock.stage("saturate"):
             return saturate(self.graph, rules, self.limits, self.lowered.model.opset)
 
-    def choose(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
-        """The cheapest model that has grown no more than allowed; None where that is the original."""
-        found = self._cheapest(saturation, cost_model)
+    def choose(self, saturation: Saturation, cost_model: CostModel, caution: float = 0.0) -> Found | None:
+        """The cheapest model that has grown no more than allowed; None where that is the original.
+
+        With ``caution`` only what gains more than that fraction is changed.
+        """
+        found = self._cheapest(saturation, cost_model, caution)
         return None if found is None or found.model is self.lowered.model else found
 
     def price(self, found: Found, cost_model: CostModel) -> float:
         """What running a model costs, by any cost model."""
         return graph_cost(found.graph, cost_model, self.sizes).total
 
-    def _cheapest(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
-        allowed = self._allowed_bytes()
-        found = self._made(saturation, self._extract(saturation, cost_model, None), cost_model)
-        if found.bytes <= allowed:
+    def _cheapest(self, saturation: Saturation, cost_model: CostModel, caution: float) -> Found | None:
+        extraction = self._extract(saturation, cost_model, None, caution)
+        found = self._within_bounds(saturation, cost_model, extraction)
+        if found is not None:
             return found
-        running = found.extraction.running
-        even = running / max(1, self.original_bytes) if running > 0 else 1.0
-        return _first(
-            lambda step: self._within(saturation, cost_model, even * _DEARER ** (step - _STEPS // 2), allowed), _STEPS
-        )
+        even = extraction.running / max(1, self.original_bytes) if extraction.running > 0 else 1.0
+
+        def at(step: int) -> Found | None:
+            price = even * _DEARER ** (step - _STEPS // 2)
+            return self._within_bounds(saturation, cost_model, self._extract(saturation, cost_model, price, caution))
+
+        return _first(at, _STEPS)
 
     @property
     def original_bytes(self) -> int:
+        """The bytes of the original, in all its files."""
         return model_bytes(self.lowered.model)
 
-    def _allowed_bytes(self) -> float:
+    def _within_bounds(self, saturation: Saturation, cost_model: CostModel, extraction: Extraction) -> Found | None:
+        """The model of what was chosen, if it has not grown too much. Weights are made only where that may be."""
         growth = self.options.max_growth
-        return float("inf") if growth is None else self.original_bytes * (1 + growth)
-
-    def _within(self, saturation: Saturation, cost_model: CostModel, byte_price: float, allowed: float) -> Found | None:
-        """What is chosen at a price of a byte, if it has not grown too much. Weights are made only where that may
-        be."""
-        extraction = self._extract(saturation, cost_model, byte_price)
+        allowed = float("inf") if growth is None else self.original_bytes * (1 + growth)
         if extraction.constant_bytes > allowed:
             return None
         found = self._made(saturation, extraction, cost_model)
         return found if found.bytes <= allowed else None
 
-    def _extract(self, saturation: Saturation, cost_model: CostModel, byte_price: float | None) -> Extraction:
+    def _extract(
+        self, saturation: Saturation, cost_model: CostModel, byte_price: float | None, caution: float
+    ) -> Extraction:
         effort = DEFAULT_EFFORT if byte_price is None else DEFAULT_EFFORT / 4
         with self.clock.stage("extract"):
             return extract(
-                saturation.egraph, cost_model, byte_price=byte_price, sizes=self.sizes, effort=effort,
+                saturation.egraph,
+                cost_model,
+                byte_price=byte_price,
+                caution=caution,
+                sizes=self.sizes,
+                effort=effort,
                 seconds=None if self.deadline is None else self._left(_LEAST_SECONDS),
-            )  # fmt: skip
+            )
 
     def _made(self, saturation: Saturation, extraction: Extraction, cost_model: CostModel) -> Found:
         with self.clock.stage("materialize"):

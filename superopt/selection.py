@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from superopt.cost import CostModel, load
+from superopt.cost import CostModel
 from superopt.errors import EvaluationError, SuperoptError
 from superopt.evaluate import Feed, Runner
 from superopt.measure import Latencies, measure_calls
@@ -19,8 +19,8 @@ from superopt.verify import Verification
 SECONDS = 6.0
 """How long the original and the candidates are timed, in turn."""
 
-OTHER_OPINIONS = ("flops",)
-"""Cost models whose choices are timed too: the clock decides between them."""
+CAUTIONS = (0.25,)
+"""How much of a gain a second opinion asks for before it changes anything; its choice is timed too."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def selected(search: Search, sound: Sound, cost_model: CostModel, check: Check, 
     """The winner among what was found, by the clock where the options ask for it and the model runs."""
     if sound.found is None or sound.attempt.verification is None:
         return Selection(None)
-    first = Verified(sound.found, sound.attempt.verification, sound.found.extraction.running)
+    first = Verified(sound.found, sound.attempt.verification, search.price(sound.found, cost_model))
     if search.options.select == "modelled" or not feeds:
         return Selection(first, candidates=(_line(first, None, "chosen by the cost model"),))
     found = [first, *_alternatives(search, sound, cost_model, check, first)]
@@ -57,15 +57,15 @@ def selected(search: Search, sound: Sound, cost_model: CostModel, check: Check, 
 
 
 def _alternatives(search: Search, sound: Sound, cost_model: CostModel, check: Check, first: Verified) -> list[Verified]:
-    """What other cost models choose from the same e-graph, where that is something else and is verified."""
+    """What is chosen from the same e-graph with more caution, where that is something else and is verified."""
     saturation = sound.attempt.saturation
     seen = {first.found.graph.text()}
     others: list[Verified] = []
-    for name in OTHER_OPINIONS:
-        if saturation is None or name == cost_model.name:
-            continue
+    if saturation is None:
+        return others
+    for caution in CAUTIONS:
         try:
-            found = search.choose(saturation, load(name))
+            found = search.choose(saturation, cost_model, caution)
             if found is None or found.graph.text() in seen:
                 continue
             seen.add(found.graph.text())
@@ -73,7 +73,8 @@ def _alternatives(search: Search, sound: Sound, cost_model: CostModel, check: Ch
         except SuperoptError:
             continue  # A second opinion that cannot be had is none; the first one is verified.
         if verification.agree:
-            others.append(Verified(found, verification, search.price(found, cost_model)))
+            named = replace(found, name=f"{found.name}, caution {caution:g}")
+            others.append(Verified(named, verification, search.price(found, cost_model)))
     return others
 
 
