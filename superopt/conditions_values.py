@@ -80,6 +80,15 @@ def minus_infinity(value: Value) -> bool:
     return numbers is not None and value.dtype in FLOATS and bool(np.isneginf(numbers).all())
 
 
+@predicate(reads=("value",))
+def equals(value: Value, number: int | float) -> bool:
+    """One element of floating point type, equal to the number once that is rounded to its type."""
+    array = value.array()
+    if array.size != 1 or value.dtype not in FLOATS:
+        return False
+    return bool(array.reshape(()) == np.asarray(number, np.float64).astype(array.dtype))
+
+
 @predicate(reads=("low", "high"))
 def ordered(low: Value, high: Value) -> bool:
     """Both have one element, and the first is not greater than the second (neither is NaN)."""

@@ -129,6 +129,13 @@ def test_invertible_keeps_reciprocals_normal() -> None:
     assert not values.invertible(known(np.array([2, 4])))
 
 
+def test_equal_once_rounded_to_the_type() -> None:
+    assert values.equals(known(np.float32(2**0.5)), 2**0.5)
+    assert values.equals(known(np.float16([2**0.5])), 2**0.5)
+    assert not values.equals(known(np.float64(np.float32(2**0.5))), 2**0.5)
+    assert not values.equals(known(np.float32([1.0, 1.0])), 1)
+
+
 def test_zeros_have_signs() -> None:
     assert values.zero(known(np.float32([0.0, -0.0])))
     assert not values.positive_zero(known(np.float32([0.0, -0.0])))
