@@ -17,6 +17,9 @@ _SMALL = 1024
 """Elements up to which inference sees the content of a constant: shapes, axes and sizes are in it, weights are not."""
 
 
+_ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+
+
 def value_types(model: Model, constant_inputs: frozenset[str]) -> dict[str, TensorType | None]:
     """The type of every value of the main graph by name; None where not known or not a tensor.
 
@@ -56,7 +59,7 @@ def value_types(model: Model, constant_inputs: frozenset[str]) -> dict[str, Tens
 
 def tensor_type(declared: onnx.TypeProto) -> TensorType | None:
     """The type of a dense tensor; None for everything else."""
-    if not declared.HasField("tensor_type") or not declared.tensor_type.elem_type:
+    if not declared.HasField("tensor_type") or declared.tensor_type.elem_type not in _ELEMENT_TYPES:
         return None
     dtype = dtype_name(declared.tensor_type.elem_type)
     if not declared.tensor_type.HasField("shape"):
@@ -145,10 +148,16 @@ def _skeleton(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx.M
         held = node.attribute[0].t if node.op_type == "Constant" and len(node.attribute) == 1 else None
         if held is not None and held.data_type and not _is_small(held) and len(node.output) == 1:
             graph.input.append(_constant_info(node.output[0], held.data_type, held.dims))
-        else:
+        elif not _aborts_inference(node):
             graph.node.append(node)
     graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in proto.graph.output)
     return skeleton
+
+
+def _aborts_inference(node: onnx.NodeProto) -> bool:
+    """Whether onnx's inference would end the process over this node, which no runtime takes either."""
+    counts = [attribute.i for attribute in node.attribute if attribute.name == "num_outputs"]
+    return node.op_type == "Split" and any(count != len(node.output) for count in counts)
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:

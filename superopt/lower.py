@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from superopt.errors import InferenceError, ModelError
-from superopt.inference import refined, value_types
+from superopt.inference import contradicts, refined, value_types
 from superopt.model import Model, standard_domain
 from superopt.normalize import normal_form
 from superopt.operators import NEWEST_OPSET, operator
@@ -251,6 +251,10 @@ class _Builder:
         except InferenceError as error:
             raise NotNormal(f"not as ONNX wants it: {error}") from None
         parts = alone if isinstance(alone, tuple) else (alone,)
+        if any(contradicts(*pair, ()) for pair in zip(types, parts, strict=False)):
+            # Versions of an operator that infer other shapes mean other things. What follows from a wrong one is wrong.
+            self.types_by_name = {name: self.types_by_name.get(name) for name in self.inputs}
+            raise NotNormal("its shape was another in this opset")
         together = [refined(*pair) for pair in zip(types, parts, strict=False)]
         for known in together:
             if not modelled(known):
@@ -273,9 +277,9 @@ class _Builder:
             bare.ClearField(unnamed)
         data = bare.SerializeToString(deterministic=True)
         deterministic = is_deterministic(node, self.functions)
-        mask = "".join("1" if name else "0" for name in node.output)
+        outputs = "".join("1" if name else "0" for name in node.output)
         unique = "" if deterministic else f"#{index}"
-        key = hashlib.sha256(f"{mask}{unique}:".encode() + data).hexdigest()[:32]
+        key = hashlib.sha256(f"{len(node.input)},{outputs}{unique}:".encode() + data).hexdigest()[:32]
         self.opaque[key] = OpaqueOperator(
             domain, node.op_type, self.opsets.get(domain, 0), data, len(node.output), deterministic, reason
         )

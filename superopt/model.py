@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from superopt.errors import ModelError
 from superopt.external import LARGEST_MESSAGE, carried_over, replacing, tensors, with_data_inside
-from superopt.tensors import external_range, is_external
+from superopt.tensors import check_header, external_range, is_external
 
 __all__ = ["Model", "load", "message", "replacing", "save", "serialized", "standard_domain", "tensors"]
 
@@ -145,10 +146,41 @@ def _check(model: Model) -> None:
         raise ModelError(f"{model.label}: no graph in it, expected an ONNX model")
     if proto.ir_version < 1:
         raise ModelError(f"{model.label}: IR version {proto.ir_version}, expected 1 or more")
-    if model.folder is not None:
+    if not all(isinstance(text, str) for text in _texts(proto)):
+        raise ModelError(f"{model.label}: a name is not UTF-8 text")
+    try:
         for tensor in tensors(proto):
-            if is_external(tensor):
-                try:
-                    external_range(tensor, model.folder)
-                except ModelError as error:
-                    raise ModelError(f"{model.label}: {error}") from error
+            check_header(tensor)
+            if is_external(tensor) and model.folder is not None:
+                external_range(tensor, model.folder)
+    except ModelError as error:
+        raise ModelError(f"{model.label}: {error}") from error
+
+
+def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
+    """Every name that has a meaning in a model; protobuf gives one that is not UTF-8 as bytes."""
+    for entry in proto.opset_import:
+        yield entry.domain
+    nodes = [node for function in proto.functions for node in function.node]
+    graphs = [proto.graph]
+    for function in proto.functions:
+        yield from (function.domain, function.name, *function.input, *function.output, *function.attribute)
+    while graphs or nodes:
+        while nodes:
+            node = nodes.pop()
+            yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+            for attribute in node.attribute:
+                yield from (attribute.name, attribute.ref_attr_name)
+                if attribute.HasField("g"):
+                    graphs.append(attribute.g)
+                graphs.extend(attribute.graphs)
+        if graphs:
+            graph = graphs.pop()
+            nodes.extend(graph.node)
+            yield graph.name
+            yield from (tensor.name for tensor in graph.initializer)
+            yield from (sparse.values.name for sparse in graph.sparse_initializer)
+            for value in (*graph.input, *graph.output, *graph.value_info):
+                yield value.name
+                if value.type.HasField("tensor_type"):
+                    yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)

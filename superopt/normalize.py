@@ -56,8 +56,9 @@ def _clip(site: Site) -> None:
     if site.version >= 11:
         return
     dtype = _float_dtype(site)
-    for name in ("min", "max"):
-        site.args.append(site.make(np.asarray(site.attrs.pop(name), dtype=dtype)))
+    for name, without in (("min", -np.inf), ("max", np.inf)):
+        bound = site.attrs.pop(name)
+        site.args.append(ABSENT if bound == without else site.make(np.asarray(bound, dtype=dtype)))
 
 
 def _float_dtype(site: Site) -> np.dtype[np.generic]:
@@ -71,12 +72,9 @@ def _dropout(site: Site) -> None:
     if site.version < 12:
         return
     site.attrs.pop("seed", None)
-    if site.given(2) and bool(site.value(2)):
+    if site.given(2) and site.value(2).any():
         raise NotNormal("in training mode")
-    if site.given(1):
-        site.attrs["ratio"] = float(site.value(1))
-    else:
-        site.attrs["ratio"] = 0.5
+    site.attrs["ratio"] = float(site.value(1).reshape(-1)[0]) if site.given(1) and site.value(1).size == 1 else 0.5
     site.args = site.args[:1]
 
 

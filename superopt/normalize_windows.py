@@ -13,6 +13,8 @@ from superopt.site import NotNormal, Site
 
 def zero_bias(site: Site, count: int) -> None:
     """Gives the site a third input: this many zeros of the second one's element type."""
+    if count < 0:
+        raise NotNormal("fewer than no groups")
     dtype = helper.tensor_dtype_to_np_dtype(dtype_number(site.type(1).dtype))
     site.args = [*site.args[:2], site.make(np.zeros(count, dtype=dtype))]
 

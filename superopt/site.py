@@ -43,6 +43,8 @@ class Site:
 
     def type(self, position: int) -> TensorType:
         """The type of an argument."""
+        if not self.given(position):
+            raise NotNormal(f"input {position} is not given")
         known = self.type_of(self.args[position])
         if not isinstance(known, TensorType):
             raise NotNormal(f"type of input {position} not known")
@@ -74,6 +76,8 @@ class Site:
 
     def value(self, position: int) -> NDArray[np.generic]:
         """The content of an argument that has to be constant."""
+        if not self.given(position):
+            raise NotNormal(f"input {position} is not given")
         array = self.constant(self.args[position])
         if array is None:
             raise NotNormal(f"input {position} is not constant")
@@ -90,8 +94,8 @@ class Site:
         value = self.attrs.get(name)
         if value is None:
             return None
-        if not isinstance(value, tuple):
-            raise NotNormal(f"attribute {name} is not a list")
+        if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
+            raise NotNormal(f"{name} is not a list of integers")
         return tuple(int(item) for item in value)
 
 
@@ -107,6 +111,8 @@ def read_attributes(node: onnx.NodeProto, spec: Operator, opset: int) -> tuple[d
             raise NotNormal(f"attribute {attribute.name} is not one that opset {opset} has")
         value = attribute_value(attribute)
         if (spec.name, attribute.name) in DTYPE_ATTRIBUTES:
+            if attribute.i not in onnx.TensorProto.DataType.values():
+                raise NotNormal(f"attribute {attribute.name} is no element type")
             value = dtype_name(int(attribute.i)) if attribute.i else ""
         attrs[attribute.name] = value
     return attrs, known.version
@@ -140,7 +146,7 @@ def _attributes(name: str, opset: int) -> _Attributes:
 
 def attribute_kind(known: defs.OpSchema.Attribute) -> int:
     """The number that a NodeProto has for the kind of a schema's attribute."""
-    return int(onnx.AttributeProto.AttributeType.Value(known.type.name))
+    return int(onnx.AttributeProto.AttributeType.Value(str(known.type).rpartition(".")[2]))
 
 
 def attribute_value(attribute: onnx.AttributeProto) -> AttrValue:
@@ -151,14 +157,21 @@ def attribute_value(attribute: onnx.AttributeProto) -> AttrValue:
     if attribute.type == kinds.FLOAT:
         return float(attribute.f)
     if attribute.type == kinds.STRING:
-        return attribute.s.decode("utf-8", "surrogateescape")
+        return _text(attribute.s)
     if attribute.type == kinds.INTS:
         return tuple(attribute.ints)
     if attribute.type == kinds.FLOATS:
         return tuple(attribute.floats)
     if attribute.type == kinds.STRINGS:
-        return tuple(item.decode("utf-8", "surrogateescape") for item in attribute.strings)
+        return tuple(_text(item) for item in attribute.strings)
     raise NotNormal(f"attribute {attribute.name} is not plain")
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise NotNormal("an attribute is not text") from None
 
 
 def modelled(known: ValueType) -> bool:

@@ -17,8 +17,8 @@ from superopt.terms import Constant, TensorType, TermGraph
 def spliced(lowered: Lowered, graph: TermGraph, written: Written) -> tuple[onnx.ModelProto, frozenset[str]]:
     """The original's message with other nodes, and the names of initializers that are new in it."""
     proto = lowered.model.proto
-    used = {**written.constants, **_annotated(lowered, written)}
-    nodes, new = _with_constant_nodes(lowered, written.nodes, used)
+    nodes, new = _with_constant_nodes(lowered, written.nodes, written.constants)
+    used = {*written.constants, *_annotated(lowered, written)}
     result = onnx.ModelProto()
     result.CopyFrom(proto)
     target = result.graph
@@ -38,16 +38,14 @@ def spliced(lowered: Lowered, graph: TermGraph, written: Written) -> tuple[onnx.
     return result, frozenset(new)
 
 
-def _annotated(lowered: Lowered, written: Written) -> dict[str, Constant]:
+def _annotated(lowered: Lowered, written: Written) -> list[str]:
     """The constants that quantization annotations of values that are still there refer to."""
-    found = {}
-    for annotation in lowered.model.proto.graph.quantization_annotation:
-        if annotation.tensor_name in written.terms or annotation.tensor_name in written.constants:
-            for entry in annotation.quant_parameter_tensor_names:
-                key = lowered.constant_keys.get(entry.value)
-                if key is not None:
-                    found[entry.value] = lowered.constants[key]
-    return found
+    return [
+        entry.value
+        for annotation in lowered.model.proto.graph.quantization_annotation
+        if annotation.tensor_name in written.terms or annotation.tensor_name in written.constants
+        for entry in annotation.quant_parameter_tensor_names
+    ]
 
 
 def _with_constant_nodes(
@@ -85,7 +83,7 @@ def _keep(field: object, wanted: Iterable[bool]) -> None:
 
 
 def _list_inputs(
-    result: onnx.ModelProto, constant_inputs: frozenset[str], used: Mapping[str, Constant], new: Mapping[str, Constant]
+    result: onnx.ModelProto, constant_inputs: frozenset[str], used: set[str], new: Mapping[str, Constant]
 ) -> None:
     """Before IR version 4 every initializer is listed as an input; later, what was taken for constant is no input."""
     graph = result.graph

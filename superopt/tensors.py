@@ -26,10 +26,7 @@ def constant_of_tensor(tensor: onnx.TensorProto, folder: Path | None) -> Constan
 
     Raises ModelError where the tensor is not what its header says.
     """
-    dtype = _dtype(tensor)
-    shape = tuple(tensor.dims)
-    if any(dim < 0 for dim in shape):
-        raise ModelError(f"tensor {tensor.name!r}: dimensions {list(shape)}, expected none below zero")
+    dtype, shape = check_header(tensor)
     if dtype == "string":
         return _string_constant(tensor, shape)
     load = partial(_array, tensor, folder)
@@ -67,6 +64,14 @@ def tensor_of_constant(constant: Constant, name: str) -> onnx.TensorProto:
         return tensor
     wanted = helper.tensor_dtype_to_np_dtype(dtype_number(constant.type.dtype))
     return numpy_helper.from_array(np.asarray(array, dtype=wanted), name)
+
+
+def check_header(tensor: onnx.TensorProto) -> tuple[str, tuple[int, ...]]:
+    """Element type and dimensions of a tensor. Raises ModelError where no tensor has such."""
+    dtype, shape = _dtype(tensor), tuple(tensor.dims)
+    if any(dim < 0 for dim in shape):
+        raise ModelError(f"tensor {tensor.name!r}: dimensions {list(shape)}, expected none below zero")
+    return dtype, shape
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
