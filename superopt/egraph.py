@@ -32,7 +32,7 @@ from superopt.engine_text import (
     term_text,
 )
 from superopt.errors import EGraphError, InferenceError
-from superopt.matching import Clash, Match, Variant, answer, variants
+from superopt.matching import Clash, Match, answer
 from superopt.rules import Rule
 from superopt.shapes import join
 from superopt.terms import (
@@ -49,6 +49,7 @@ from superopt.terms import (
     type_text,
 )
 from superopt.values import Value
+from superopt.variants import Variant, variants
 
 CHUNK = 20
 """Commands a piece of program text has: the engine's memory grows with the square of a piece's length."""

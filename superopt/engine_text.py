@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.instantiate import skeleton
-from superopt.matching import Variant, attribute_text
+from superopt.matching import attribute_text
 from superopt.rules import Absent, Apply, Made, Number, Output, Pattern, Var
 from superopt.terms import ABSENT, CONST, OPAQUE, PROJECT, Attrs, Node, ValueType, type_text
+from superopt.variants import Variant
 
 SEPARATOR = "\x1f"
 """Between the fields of a match and of an answer; no field holds it."""

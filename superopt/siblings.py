@@ -5,18 +5,20 @@ This runs on the frozen e-graph between steps. Merging pair by pair would close 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.eclasses import EClass, EGraph, ENode
+from superopt.eclasses import EClass, EGraph
 from superopt.errors import InferenceError
 from superopt.expressions import Binding
 from superopt.instantiate import Filled, Skeleton, fill, holds, skeleton
-from superopt.matching import Match, bind, variant_of
-from superopt.rules import Apply, Rule, Star, Var, element_name
+from superopt.matching import Match, bind
+from superopt.operators import operator
+from superopt.rules import Apply, Each, Pattern, Rule, Star, Var, element_name
 from superopt.shapes import join
 from superopt.terms import ABSENT, CONST, Attrs
 from superopt.values import Unknown, Value
+from superopt.variants import variant_of
 
 MAX_SIBLINGS = 64
 """Sets larger than this are merged in part: the first ones."""
@@ -38,58 +40,85 @@ class Siblings:
     members: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Member:
+    """One way in which a class has the form: classes of the variables and of the stars, attributes by left slot."""
+
+    shared: Mapping[str, int]
+    own: Mapping[str, int]
+    attrs: Mapping[int, Attrs]
+
+
 def find_siblings(rule: Rule, egraph: EGraph) -> list[Siblings]:
     """Every set of two or more classes that a siblings rule merges, in the order of their first member."""
     form = rule.left[0]
-    if not isinstance(form, Apply):
-        return []
-    groups: dict[tuple[tuple[int, ...], Attrs], dict[int, ENode]] = {}
+    groups: dict[tuple[tuple[int, ...], tuple[Attrs, ...]], dict[int, Member]] = {}
     for number, eclass in enumerate(egraph.classes):
         if eclass.constant:
             continue
-        for node in eclass.nodes:
-            # What this rule merged is not merged again.
-            if node.op != form.op or len(node.children) != len(form.args) or node.rule == rule.name:
-                continue
-            shared = _shared(form, node)
-            if shared is not None:
-                groups.setdefault((shared, node.attrs), {}).setdefault(number, node)
+        for member in _members(form, number, rule, egraph):
+            key = (tuple(member.shared.values()), tuple(member.attrs.values()))
+            groups.setdefault(key, {}).setdefault(number, member)
     found = []
     for members in groups.values():
-        merged = _merged(rule, form, members, egraph)
+        merged = _merged(rule, members, egraph)
         if merged is not None:
             found.append(merged)
     return found
 
 
-def _shared(form: Apply, node: ENode) -> tuple[int, ...] | None:
-    """The children that siblings have in common, or None where one variable stands for two classes."""
-    places: dict[str, int] = {}
-    for arg, child in zip(form.args, node.children, strict=True):
-        if isinstance(arg, Var) and places.setdefault(arg.name, child) != child:
-            return None
+def _members(form: Pattern, number: int, rule: Rule, egraph: EGraph) -> list[Member]:
+    """All ways in which a class has the form; operators from the outside in and from left to right."""
+    found: list[Member] = []
+
+    def match(rest: list[tuple[Pattern | Star | Each, int]], member: Member) -> None:
+        if not rest:
+            found.append(member)
+            return
+        (pattern, child), *others = rest
         if child == ABSENT:
-            return None
-    return tuple(places.values())
+            return
+        match pattern:
+            case Var(name):
+                if member.shared.get(name, child) == child:
+                    match(others, Member({**member.shared, name: child}, member.own, member.attrs))
+            case Star(name):
+                match(others, Member(member.shared, {**member.own, name: child}, member.attrs))
+            case Apply(op, args):
+                for node in egraph.classes[child].nodes:
+                    # What this rule merged is not merged again.
+                    if node.op != op or len(node.children) != len(args) or node.rule == rule.name:
+                        continue
+                    attrs = {**member.attrs, len(member.attrs): node.attrs}
+                    spec = operator(op)
+                    for children in _orders(node.children, spec is not None and spec.commutative):
+                        match([*zip(args, children, strict=True), *others], Member(member.shared, member.own, attrs))
+            case _:
+                return
+
+    match([(form, number)], Member({}, {}, {}))
+    return found
 
 
-def _merged(rule: Rule, form: Apply, members: Mapping[int, ENode], egraph: EGraph) -> Siblings | None:
+def _orders(children: tuple[int, ...], commutative: bool) -> list[tuple[int, ...]]:
+    return [children, children[::-1]] if commutative and children[0] != children[-1] else [children]
+
+
+def _merged(rule: Rule, members: Mapping[int, Member], egraph: EGraph) -> Siblings | None:
     chosen = dict(list(_outermost(members, egraph).items())[:MAX_SIBLINGS])
     # Members that a condition refuses (another element type, not constant) are left out, not all the others with them.
     while len(chosen) >= 2:
-        outcome = _attempt(rule, form, chosen, egraph)
+        outcome = _attempt(rule, chosen, egraph)
         if outcome is not None:
             return outcome
-        fitting = {
-            number: node for number, node in chosen.items() if _pairs_with_any(rule, form, number, chosen, egraph)
-        }
+        fitting = {number: node for number, node in chosen.items() if _pairs_with_any(rule, number, chosen, egraph)}
         if len(fitting) == len(chosen):
             return None
         chosen = fitting
     return None
 
 
-def _outermost(members: Mapping[int, ENode], egraph: EGraph) -> dict[int, ENode]:
+def _outermost(members: Mapping[int, Member], egraph: EGraph) -> dict[int, Member]:
     """The members that no other member can be computed from by a chain of operators with constants.
 
     A convolution and the same one with a batch normalization folded into it share their input, but only one is needed.
@@ -101,7 +130,7 @@ def _outermost(members: Mapping[int, ENode], egraph: EGraph) -> dict[int, ENode]
             frontier = [child for number in frontier for child in _single_inputs(egraph, number) if child not in seen]
             seen.update(frontier)
         inner |= seen - {member}
-    return {number: node for number, node in members.items() if number not in inner}
+    return {number: member for number, member in members.items() if number not in inner}
 
 
 def _single_inputs(egraph: EGraph, number: int) -> list[int]:
@@ -114,24 +143,21 @@ def _single_inputs(egraph: EGraph, number: int) -> list[int]:
     return found
 
 
-def _pairs_with_any(rule: Rule, form: Apply, number: int, chosen: Mapping[int, ENode], egraph: EGraph) -> bool:
+def _pairs_with_any(rule: Rule, number: int, chosen: Mapping[int, Member], egraph: EGraph) -> bool:
     return any(
-        _attempt(rule, form, {number: chosen[number], other: chosen[other]}, egraph) is not None
+        _attempt(rule, {number: chosen[number], other: chosen[other]}, egraph) is not None
         for other in chosen
         if other != number
     )
 
 
-def _attempt(rule: Rule, form: Apply, chosen: Mapping[int, ENode], egraph: EGraph) -> Siblings | None:
+def _attempt(rule: Rule, chosen: Mapping[int, Member], egraph: EGraph) -> Siblings | None:
     expanded = rule.expanded(len(chosen))
     variables: dict[str, int] = {}
-    for index, node in enumerate(chosen.values()):
-        for arg, child in zip(form.args, node.children, strict=True):
-            if isinstance(arg, Star):
-                variables[element_name(arg.name, index)] = child
-            elif isinstance(arg, Var):
-                variables[arg.name] = child
-    binding = _binding(expanded, variables, next(iter(chosen.values())).attrs, egraph)
+    for index, member in enumerate(chosen.values()):
+        variables |= member.shared
+        variables |= {element_name(name, index): child for name, child in member.own.items()}
+    binding = _binding(expanded, variables, list(chosen.values()), egraph)
     if binding is None:
         return None
     try:
@@ -139,20 +165,31 @@ def _attempt(rule: Rule, form: Apply, chosen: Mapping[int, ENode], egraph: EGrap
             return None
         shape = skeleton(expanded.right)
         filled = fill(shape, binding)
-        for root, member in zip(shape.roots, chosen, strict=True):
-            join(egraph.classes[member].type, filled.types[root])
+        for root, number in zip(shape.roots, chosen, strict=True):
+            join(egraph.classes[number].type, filled.types[root])
     except (Unknown, InferenceError):
         return None
     return Siblings(rule, shape, filled, variables, tuple(chosen))
 
 
-def _binding(rule: Rule, variables: Mapping[str, int], attrs: Attrs, egraph: EGraph) -> Binding | None:
+def _binding(rule: Rule, variables: Mapping[str, int], members: Sequence[Member], egraph: EGraph) -> Binding | None:
     types = {name: egraph.classes[number].type for name, number in variables.items()}
     content = {name: value for name, number in variables.items() if (value := _content(egraph, number)) is not None}
     variant = variant_of(rule, tuple(name for name, number in variables.items() if egraph.classes[number].constant))
-    slots = skeleton(rule.left).slots
-    by_slot = {index: attrs for index, slot in enumerate(slots) if isinstance(slot.pattern, Apply)}
-    return bind(variant, Match(types, (), by_slot, content))
+    shape = skeleton(rule.left)
+    attrs: dict[int, Attrs] = {}
+    for root, member in zip(shape.roots, members, strict=True):
+        attrs |= dict(zip(_operators_of(shape, root), member.attrs.values(), strict=True))
+    return bind(variant, Match(types, (), attrs, content))
+
+
+def _operators_of(shape: Skeleton, root: int) -> list[int]:
+    """The slots of a root's operators, from the outside in and from left to right, as members are matched."""
+    slots = [root]
+    for arg in shape.slots[root].args:
+        if arg != ABSENT and isinstance(shape.slots[arg].pattern, Apply):
+            slots += _operators_of(shape, arg)
+    return slots
 
 
 def _content(egraph: EGraph, number: int) -> Value | None:

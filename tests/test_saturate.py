@@ -250,3 +250,32 @@ def test_a_number_that_raises_the_rank_does_not_match(type_text: str, value: obj
     result = run(build.graph(build.node("Mul", x, build.constant(value))), "rule r: exact\n  Mul(x, 1) => x\n")  # type: ignore[arg-type]
     assert ("Input" in root_ops(result)) is matches
     assert result.clashes == ()
+
+
+def test_siblings_of_a_nested_form() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[5,2]")
+    rng = np.random.default_rng(1)
+    roots = []
+    for width in (3, 4):
+        product = build.node("MatMul", x, build.constant(rng.standard_normal((2, width))))
+        bias = build.constant(rng.standard_normal(width))
+        roots.append(build.node("Add", *((bias, product) if width == 4 else (product, bias))))
+    text = """
+rule merge: reassociates
+  siblings(Add(MatMul(x, *w), *b))
+    => Split(Add(MatMul(x, Concat(*w, axis=1)), Concat(*b, axis=0)), axis=1, split=dims(w, 1))
+  only if constant(w, b)
+"""
+    result = run(build.graph(*roots), text)
+    assert result.matches == {"merge": 1}
+    assert [("Project" in ops(result.egraph, root)) for root in result.egraph.roots] == [True, True]
+
+
+def test_either_of_two_may_be_constant() -> None:
+    text = "rule r: exact\n  MatMul(x, y) => Mul(x, y)\n  only if constant(x) or constant(y)\n"
+    build = TermsBuilder()
+    x, c = build.input("x", "float32[2,2]"), build.constant(np.ones((2, 2)))
+    graph = build.graph(build.node("MatMul", x, c), build.node("MatMul", c, x), build.node("MatMul", x, x))
+    result = run(graph, text)
+    assert [("Mul" in ops(result.egraph, root)) for root in result.egraph.roots] == [True, True, False]

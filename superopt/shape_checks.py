@@ -1,0 +1,217 @@
+"""What onnx's inference lets pass and no runtime does: channel counts, bias lengths, operands of different types.
+
+A rule must not be believed on operands that no model can have, and must not make such operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from onnx import defs
+
+from superopt.errors import InferenceError
+from superopt.operators import operator
+from superopt.terms import Attrs, Dim, TensorType
+
+
+def shape_of(arg: TensorType | None) -> tuple[Dim, ...] | None:
+    """The dimensions, None where the rank or the type is not known."""
+    return None if arg is None else arg.shape
+
+
+def check_dtypes(op: str, args: list[TensorType | None], present: tuple[bool, ...]) -> None:
+    """Operands that the schema gives one type variable have one element type, and one that it takes."""
+    spec = operator(op)
+    if spec is None:
+        raise InferenceError("no such operator in normal form")
+    schema = defs.get_schema(op)
+    taken = spec.form.attribute_inputs or {}
+    formal = [item for position, item in enumerate(schema.inputs) if position not in taken]
+    if len(args) < spec.required or not all(present[: spec.required]):
+        raise InferenceError(f"{spec.required} arguments expected")
+    seen: dict[str, str] = {}
+    for position, arg in enumerate(args):
+        item = formal[min(position, len(formal) - 1)]
+        if arg is None:
+            continue
+        written = {"float32": "float", "float64": "double"}.get(arg.dtype, arg.dtype)
+        if f"tensor({written})" not in item.types:
+            raise InferenceError(f"{arg.dtype} is not taken as {item.name}")
+        if seen.setdefault(item.type_str, arg.dtype) != arg.dtype and item.is_homogeneous:
+            raise InferenceError(f"{arg.dtype} beside {seen[item.type_str]}")
+
+
+def _same(what: str, left: Dim, right: Dim) -> None:
+    if isinstance(left, int) and isinstance(right, int) and left != right:
+        raise InferenceError(f"{what}: {left} and {right}")
+
+
+def _ints(attrs: Attrs, name: str) -> tuple[int, ...]:
+    value = attrs.get(name)
+    return tuple(int(item) for item in value) if isinstance(value, tuple) else ()
+
+
+def _int(attrs: Attrs, name: str, default: int = 0) -> int:
+    value = attrs.get(name, default)
+    return int(value) if isinstance(value, (int, float)) else default
+
+
+def _check_conv(attrs: Attrs, args: list[TensorType | None]) -> None:
+    x, w, b = (shape_of(arg) for arg in args)
+    group = _int(attrs, "group", 1)
+    if w is None or len(w) < 3:
+        if w is not None:
+            raise InferenceError(f"a weight of rank {len(w)}")
+        return
+    spatial = len(w) - 2
+    for name, count in (("strides", spatial), ("dilations", spatial), ("pads", 2 * spatial)):
+        if len(_ints(attrs, name)) != count:
+            raise InferenceError(f"{name} of length {len(_ints(attrs, name))} for {spatial} spatial axes")
+    if group < 1 or min(_ints(attrs, "strides") + _ints(attrs, "dilations")) < 1:
+        raise InferenceError("group, strides and dilations are at least 1")
+    if x is not None:
+        if len(x) != len(w):
+            raise InferenceError(f"input of rank {len(x)}, weight of rank {len(w)}")
+        _same("input channels", x[1], w[1] * group if isinstance(w[1], int) else None)
+    if isinstance(w[0], int) and w[0] % group:
+        raise InferenceError(f"{w[0]} output channels in {group} groups")
+    if b is not None:
+        if len(b) != 1:
+            raise InferenceError(f"a bias of rank {len(b)}")
+        _same("bias length", b[0], w[0])
+
+
+def _check_conv_transpose(attrs: Attrs, args: list[TensorType | None]) -> None:
+    x, w, b = (shape_of(arg) for arg in args)
+    group = _int(attrs, "group", 1)
+    if w is None:
+        return
+    if len(w) < 3 or group < 1:
+        raise InferenceError(f"a weight of rank {len(w)} in {group} groups")
+    if isinstance(w[0], int) and w[0] % group:
+        raise InferenceError(f"{w[0]} input channels in {group} groups")
+    if x is not None:
+        if len(x) != len(w):
+            raise InferenceError(f"input of rank {len(x)}, weight of rank {len(w)}")
+        _same("input channels", x[1], w[0])
+    if b is not None:
+        if len(b) != 1:
+            raise InferenceError(f"a bias of rank {len(b)}")
+        _same("bias length", b[0], w[1] * group if isinstance(w[1], int) else None)
+
+
+def _check_per_channel(attrs: Attrs, args: list[TensorType | None]) -> None:
+    x = shape_of(args[0])
+    for arg in args[1:]:
+        shape = shape_of(arg)
+        if shape is None:
+            continue
+        if len(shape) != 1:
+            raise InferenceError(f"a parameter of rank {len(shape)}")
+        if x is not None:
+            if len(x) < 2:
+                raise InferenceError(f"input of rank {len(x)}")
+            _same("channels", x[1], shape[0])
+
+
+def _check_gemm(attrs: Attrs, args: list[TensorType | None]) -> None:
+    a, b, c = (shape_of(arg) for arg in args)
+    for shape in (a, b):
+        if shape is not None and len(shape) != 2:
+            raise InferenceError(f"a factor of rank {len(shape)}")
+    if a is None or b is None:
+        return
+    rows, inner = (a[1], a[0]) if _int(attrs, "transA") else a
+    other, columns = (b[1], b[0]) if _int(attrs, "transB") else b
+    _same("inner dimension", inner, other)
+    if c is not None:
+        if len(c) > 2:
+            raise InferenceError(f"an addend of rank {len(c)}")
+        for have, want in zip(reversed(c), (columns, rows), strict=False):
+            if have != 1:
+                _same("addend", have, want)
+                if isinstance(have, int) and have > 1 and want == 1:
+                    raise InferenceError("an addend that would broadcast the product")
+
+
+def _check_transpose(attrs: Attrs, args: list[TensorType | None]) -> None:
+    shape, perm = shape_of(args[0]), _ints(attrs, "perm")
+    if shape is not None and sorted(perm) != list(range(len(shape))):
+        raise InferenceError(f"perm {perm} of rank {len(shape)}")
+
+
+def _check_split(attrs: Attrs, args: list[TensorType | None]) -> None:
+    shape, axis, sizes = shape_of(args[0]), _int(attrs, "axis"), _ints(attrs, "split")
+    if shape is None:
+        return
+    if not -len(shape) <= axis < len(shape):
+        raise InferenceError(f"axis {axis} of rank {len(shape)}")
+    _same("sum of sizes", shape[axis], sum(sizes))
+
+
+def _check_pads(attrs: Attrs, args: list[TensorType | None]) -> None:
+    x, kernel = shape_of(args[0]), _ints(attrs, "kernel_shape")
+    spatial = len(kernel)
+    if x is not None and len(x) != spatial + 2:
+        raise InferenceError(f"a kernel of {spatial} axes on input of rank {len(x)}")
+    dilations = _ints(attrs, "dilations") or (1,) * spatial
+    pads = _ints(attrs, "pads")
+    for axis, size in enumerate(kernel):
+        # Every runtime refuses a window that may lie wholly in the padding.
+        if pads and max(pads[axis], pads[axis + spatial]) >= (size - 1) * dilations[axis] + 1:
+            raise InferenceError("padding as wide as the kernel")
+
+
+def _check_reshape(attrs: Attrs, args: list[TensorType | None]) -> None:
+    x, shape = args[0], _ints(attrs, "shape")
+    if x is None or x.size is None or x.shape is None:
+        return
+    dims = [
+        x.shape[axis] if dim == 0 and not _int(attrs, "allowzero") and axis < len(x.shape) else dim
+        for axis, dim in enumerate(shape)
+    ]
+    if -1 not in dims and prod(int(dim) for dim in dims if isinstance(dim, int)) != x.size:
+        raise InferenceError(f"{x} has not the elements of {shape}")
+
+
+def _check_prelu(attrs: Attrs, args: list[TensorType | None]) -> None:
+    x, slope = (shape_of(arg) for arg in args)
+    if x is None or slope is None:
+        return
+    if len(slope) > len(x):
+        raise InferenceError("a slope of higher rank than the input")
+    for have, want in zip(reversed(slope), reversed(x), strict=False):
+        if have != 1:
+            _same("slope", have, want)
+            if isinstance(have, int) and have > 1 and want == 1:
+                raise InferenceError("a slope that would broadcast the input")
+
+
+def _check_unique_axes(attrs: Attrs, args: list[TensorType | None]) -> None:
+    axes = _ints(attrs, "axes")
+    if len(set(axes)) != len(axes):
+        raise InferenceError(f"an axis twice in {axes}")
+    rank = None if args[0] is None else args[0].rank
+    if rank is not None and any(not -rank <= axis < rank for axis in axes):
+        raise InferenceError(f"axes {axes} of rank {rank}")
+
+
+CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
+    "Conv": _check_conv,
+    "ConvTranspose": _check_conv_transpose,
+    "BatchNormalization": _check_per_channel,
+    "InstanceNormalization": _check_per_channel,
+    "GroupNormalization": _check_per_channel,
+    "Gemm": _check_gemm,
+    "Transpose": _check_transpose,
+    "Split": _check_split,
+    "AveragePool": _check_pads,
+    "MaxPool": _check_pads,
+    "LpPool": _check_pads,
+    "Reshape": _check_reshape,
+    "PRelu": _check_prelu,
+    "Squeeze": _check_unique_axes,
+    "Slice": _check_unique_axes,
+    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"), _check_unique_axes),
+}
