@@ -20,10 +20,12 @@ rule fold: reassociates
 def test_a_rule_becomes_patterns_and_conditions() -> None:
     (rule,) = parse(FOLD)
     (left,), (right,) = rule.left, rule.right
-    assert isinstance(left, Apply) and left.op == "BatchNormalization"
+    assert isinstance(left, Apply)
+    assert left.op == "BatchNormalization"
     assert left.args[1:] == (Var("s"), Var("t"), Var("m"), Var("v"))
     assert [(name, expr.text) for name, expr in left.attrs] == [("epsilon", "e")]
-    assert isinstance(right, Apply) and right.rest == "a"
+    assert isinstance(right, Apply)
+    assert right.rest == "a"
     scale = right.args[1].args[1].args[0]  # type: ignore[union-attr]
     shift = right.args[2].args[0].args[1]  # type: ignore[union-attr]
     assert scale == shift, "a let stands for one term wherever it is used"
@@ -63,7 +65,8 @@ def test_stars_expand_to_so_many_terms() -> None:
     assert rule.stars == ("xs",)
     three = rule.expanded(3)
     (left,) = three.left
-    assert isinstance(left, Apply) and left.args == tuple(Apply("Relu", (Var(f"xs.{index}"),)) for index in range(3))
+    assert isinstance(left, Apply)
+    assert left.args == tuple(Apply("Relu", (Var(f"xs.{index}"),)) for index in range(3))
     assert three.stars == ()
 
 
