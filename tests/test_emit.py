@@ -30,6 +30,9 @@ OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 19, 21, 23)
 SLOW = {"averagepool", "lppool", "maxpool"}
 """Modules of onnx's node tests that take seconds to compute what they expect; POOLS below stand in for them."""
 
+QUICK = [path for path in LIGHT if path.stem in ("light_shufflenet", "light_squeezenet", "light_inception_v1")]
+"""The classic networks that run in less than a second."""
+
 UNDERSTOOD = {name.lower() for name in FORMS}
 MODULES = sorted(
     module.name
@@ -90,10 +93,8 @@ def random(lowered: Lowered) -> bool:
 
 
 @pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", QUICK, ids=lambda path: path.stem)
 def test_classic_networks_written_anew_give_the_same_bits(path: Any, constant: bool) -> None:
-    if path.stem not in ("light_shufflenet", "light_squeezenet", "light_inception_v1"):
-        pytest.skip("too large to run twice here")
     lowered = lower(load(path), initializers_are_constant=constant)
     anew = emit(lowered, lowered.graph, reuse_nodes=False)
     onnx.checker.check_model(anew.proto)
