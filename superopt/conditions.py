@@ -7,10 +7,20 @@ value of the symbols is false, or raises ``Unknown``, and the rule does not appl
 
 from __future__ import annotations
 
-from superopt import conditions_convolution, conditions_movement, conditions_types, conditions_values
+from superopt import (
+    conditions_convolution,
+    conditions_movement,
+    conditions_padding,
+    conditions_selection,
+    conditions_types,
+    conditions_values,
+)
 from superopt.values import FUNCTIONS, RuleFunction
 
-THEMES = (conditions_types, conditions_values, conditions_convolution, conditions_movement)
+THEMES = (
+    conditions_types, conditions_values, conditions_convolution, conditions_movement, conditions_padding,
+    conditions_selection,
+)  # fmt: skip
 """The modules that hold the functions, by theme."""
 
 
