@@ -12,6 +12,7 @@ from superopt import (
     conditions_movement,
     conditions_padding,
     conditions_selection,
+    conditions_spectrum,
     conditions_types,
     conditions_values,
 )
@@ -19,7 +20,7 @@ from superopt.values import FUNCTIONS, RuleFunction
 
 THEMES = (
     conditions_types, conditions_values, conditions_convolution, conditions_movement, conditions_padding,
-    conditions_selection,
+    conditions_selection, conditions_spectrum,
 )  # fmt: skip
 """The modules that hold the functions, by theme."""
 
