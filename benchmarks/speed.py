@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -85,7 +86,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=5.0, metavar="SECONDS", help="the limit to try on the largest")
     parser.add_argument("--json", type=Path, metavar="OUT.json")
     given = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
 
     resnet = timed("resnet50", models.build("resnet50"))
     console.print(f"resnet50: {resnet.seconds:.1f} s, wanted {RESNET_SECONDS:.0f} s")

@@ -266,7 +266,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="OUT.json", help="write the rows there too")
     parser.add_argument("--fetch", action="store_true", help="fetch the models and print where they lie, nothing more")
     given = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     cases = models(given.max_bytes, given.only)
     cases += [case for case in topologies() if not given.only or any(text in case.name for text in given.only)]
     if given.fetch:
