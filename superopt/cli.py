@@ -14,7 +14,7 @@ import typer
 
 from superopt.complaints import complain, complain_internal
 from superopt.errors import InputError, SuperoptError
-from superopt.options import SELECTS, Options
+from superopt.options import SELECTS, VERIFIES, Options
 from superopt.rules import EXCUSES, NUMERIC_CLASSES
 from superopt.version import __version__
 
@@ -99,6 +99,17 @@ def optimize(
         str | None,
         typer.Option(metavar="|".join(SELECTS), help=f"Who has the last word. [default: {_DEFAULTS.select}]"),
     ] = None,
+    verify: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(VERIFIES), help=f"What is compared. [default: {_DEFAULTS.verify}]"),
+    ] = None,
+    external_data: Annotated[
+        str | None,
+        typer.Option(metavar="same|none|FILE", help=f"Where weights go. [default: {_DEFAULTS.external_data}]"),
+    ] = None,
+    custom_op_library: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Library of custom operators; repeatable.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help=f"Seed of sample inputs. [default: {_DEFAULTS.seed}]")] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of onnxruntime while timing. [default: onnxruntime's own choice]")
@@ -130,6 +141,9 @@ def optimize(
         input_shape=input_shape or None,
         initializers_are_constant=initializers_are_constant,
         select=select,
+        verify=verify,
+        external_data=external_data,
+        custom_op_library=custom_op_library or None,
         seed=seed,
         threads=threads,
         **keywords,
@@ -149,6 +163,13 @@ def verify(
     input_shape: Annotated[
         list[str] | None, typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable.")
     ] = None,
+    verify: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(VERIFIES), help=f"What is compared. [default: {_DEFAULTS.verify}]"),
+    ] = None,
+    custom_op_library: Annotated[
+        list[str] | None, typer.Option(metavar="PATH", help="Library of custom operators; repeatable.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help=f"Seed of sample inputs. [default: {_DEFAULTS.seed}]")] = None,
     report: ReportFile = None,
 ) -> None:
@@ -159,7 +180,14 @@ def verify(
     from superopt.cli_verify import run_verify
     from superopt.options import options
 
-    chosen = options(numeric=numeric, inputs=inputs, input_shape=input_shape or None, seed=seed)
+    chosen = options(
+        numeric=numeric,
+        inputs=inputs,
+        input_shape=input_shape or None,
+        verify=verify,
+        custom_op_library=custom_op_library or None,
+        seed=seed,
+    )
     raise typer.Exit(run_verify(original, new, chosen, report=report))
 
 

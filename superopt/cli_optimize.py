@@ -31,6 +31,7 @@ def run_optimize(
     loaded = models.load(source)
     target = Path(output) if output is not None else default_output(source)
     _check_target("output", target, source)
+    models.check_layout(loaded, target, options.external_data)
     if report is not None:
         _check_target("report", Path(report), source, str(target))
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from superopt import render
 from superopt.model import load
 from superopt.options import Options
-from superopt.pipeline import feeds_of
+from superopt.pipeline import feeds_of, with_libraries
 from superopt.progress import Clock
 from superopt.progress_lines import Lines
 from superopt.report import Comparison, to_json, write
@@ -17,7 +17,7 @@ OK, FAILED = 0, 1
 
 def run_verify(original: str, new: str, options: Options, *, report: str | None) -> int:
     """Prints how two models compare; whether they agree."""
-    right, other = load(original), load(new)
+    right, other = with_libraries(load(original), options), with_libraries(load(new), options)
     clock = Clock(Lines(render.console(stderr=True)))
     with clock.stage("sample"):
         feeds = feeds_of(right, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import onnx
 
@@ -38,8 +39,11 @@ def emit(
     writer = NodeWriter(lowered, graph, live, known, twins if reuse_nodes else {}, captured, names)
     for term in live:
         writer.add(term)
-    proto, made = spliced(lowered, graph, writer.finished())
-    return Model(proto, lowered.model.folder, lowered.model.path, None, lowered.model.made | made)
+    proto, new, held = spliced(lowered, graph, writer.finished())
+    old = lowered.model
+    kept = {tensor.name for tensor in proto.graph.initializer}
+    held = {**{name: constant for name, constant in old.held.items() if name in kept}, **held}
+    return replace(old, proto=proto, source=None, made=old.made | new, held=held)
 
 
 def _live(graph: TermGraph) -> list[int]:

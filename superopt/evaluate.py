@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
-from superopt.errors import EvaluationError
+from superopt.errors import EvaluationError, OptionError
 from superopt.kernels import is_float
 from superopt.model import Model, serialized
 
@@ -27,11 +28,19 @@ _NATIVE = frozenset("?bBhHiIlLqQefdOUS")
 class Runner:
     """A model loaded into onnxruntime, ready to run."""
 
-    def __init__(self, model: Model | onnx.ModelProto, *, optimized: bool = False, threads: int = 1) -> None:
+    def __init__(
+        self,
+        model: Model | onnx.ModelProto,
+        *,
+        optimized: bool = False,
+        threads: int = 1,
+        libraries: Sequence[str] = (),
+    ) -> None:
         """Raises EvaluationError where onnxruntime does not load the model.
 
         Without optimization nothing is fused, folded or prepacked, and sums are taken in one order by one thread.
-        ``threads`` counts for an optimized model; 0 is onnxruntime's own choice.
+        ``threads`` counts for an optimized model; 0 is onnxruntime's own choice. ``libraries`` of custom operators are
+        the model's own where it is a ``Model``.
         """
         options = ort.SessionOptions()
         options.log_severity_level = 4
@@ -51,6 +60,9 @@ class Runner:
             folder = "session.model_external_initializers_file_folder_path"
             options.add_session_config_entry(folder, str(model.folder.resolve()))
         try:
+            self._held = _add_held(model, options) if isinstance(model, Model) else []
+            for library in model.libraries if isinstance(model, Model) else libraries:
+                options.register_custom_ops_library(library)
             data = serialized(model) if isinstance(model, Model) else model.SerializeToString()
             self.session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's exceptions have no common base of their own
@@ -71,6 +83,29 @@ class Runner:
         except Exception as error:  # as above
             raise EvaluationError(f"onnxruntime does not run it: {one_line(error)}") from error
         return {name: _plain(result) for name, result in zip(self.outputs, results, strict=True)}
+
+
+def check_libraries(paths: Sequence[str]) -> None:
+    """Raises OptionError where onnxruntime cannot load a library of custom operators."""
+    for path in paths:
+        try:
+            if not Path(path).is_file():
+                raise OptionError(f"custom-op-library: no file {path}, expected a shared library of custom operators")
+            ort.SessionOptions().register_custom_ops_library(path)
+        except OptionError:
+            raise
+        except Exception as error:  # as above
+            raise OptionError(f"custom-op-library: {path} is none that onnxruntime loads: {one_line(error)}") from error
+
+
+def _add_held(model: Model, options: ort.SessionOptions) -> list[ort.OrtValue]:
+    """Gives a session the weights that lie in no file, without a copy; they must live as long as it does."""
+    stored = {tensor.name for tensor in model.proto.graph.initializer}
+    names = [name for name in model.held if name in stored]
+    values = [_ort_value(model.held[name].array(), model.held[name].type.dtype) for name in names]
+    if names:
+        options.add_external_initializers(names, values)
+    return values
 
 
 def one_line(error: BaseException) -> str:

@@ -29,6 +29,10 @@ MORE_UNITS, MORE_TIMES = 4, 4
 """How the sensitivity is measured again where a first verdict is against the new model: units in the last place, and
 how many times."""
 
+CHAOS, CHAOS_UNITS = 1e-3, 64
+"""The share of its root mean square by which an output must move to be called chaotic, and no less than so many
+roundings: a rule that is wrong in the fourth digit could hide there."""
+
 
 @dataclass
 class Evidence:
@@ -219,6 +223,19 @@ def noise_of(evidence: Evidence, feed: int, name: str, place: int) -> Spread:
     for other in _others(evidence, feed, name, place, base):
         found = found | difference(other, base)
     return found
+
+
+def chaotic_outputs(evidence: Evidence) -> frozenset[str]:
+    """The outputs that a unit in the last place moves so far that comparing them says little."""
+    found: set[str] = set()
+    for feed, outputs in enumerate(evidence.outputs):
+        for name in sorted(set(outputs) - evidence.random):
+            for place, array in enumerate(arrays_of(outputs[name])):
+                if is_float(array.dtype):
+                    share = max(CHAOS, CHAOS_UNITS * unit_roundoff(array.dtype))
+                    if noise_of(evidence, feed, name, place).rms > share * spread(array.astype(np.float64)).rms:
+                        found.add(name)
+    return frozenset(found)
 
 
 def flips_of(evidence: Evidence, feed: int, name: str, place: int) -> int:

@@ -9,13 +9,18 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 
+import numpy as np
 import onnx
 
 from superopt.errors import ModelError
-from superopt.tensors import external_range, is_external
+from superopt.tensors import blocks, external_range, is_external, is_placeholder, tensor_bytes
+from superopt.terms import Constant
+
+Buffer: TypeAlias = "bytes | memoryview"
 
 LARGEST_MESSAGE = 2**31 - 1
 """Bytes that one protobuf message can have."""
@@ -54,52 +59,83 @@ def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
                 graphs.extend(attribute.graphs)
 
 
-def with_data_inside(proto: onnx.ModelProto, folder: Path | None, limit: int) -> onnx.ModelProto:
-    """The message with the content of its data files in it; the same object where it has none.
+def with_data_inside(
+    proto: onnx.ModelProto, folder: Path | None, limit: int, held: Mapping[str, Constant] | None = None
+) -> onnx.ModelProto:
+    """The message with the content of its data files, and what is held for it, in it; the same object where it is.
 
     Raises ModelError where that would be more than ``limit`` bytes.
     """
-    ranges = [external_range(tensor, folder) for tensor in tensors(proto) if is_external(tensor)]
-    if not ranges:
+    total = proto.ByteSize() + sum(tensor_bytes(tensor) for tensor in tensors(proto) if is_external(tensor))
+    if not any(is_external(tensor) for tensor in tensors(proto)):
         return proto
-    total = sum(length for _, _, length in ranges) + proto.ByteSize()
     if total > limit:
         raise ModelError(f"{total} bytes with external data, more than the {limit} that one message holds")
     inside = onnx.ModelProto()
     inside.CopyFrom(proto)
-    for tensor, (path, offset, length) in zip(
-        [tensor for tensor in tensors(inside) if is_external(tensor)], ranges, strict=True
-    ):
-        with path.open("rb") as file:
-            file.seek(offset)
-            tensor.raw_data = file.read(length)
-        del tensor.external_data[:]
-        tensor.ClearField("data_location")
+    for tensor in tensors(inside):
+        if is_external(tensor):
+            tensor.raw_data = b"".join(_content(tensor, folder, held or {}))
+            del tensor.external_data[:]
+            tensor.ClearField("data_location")
     return inside
 
 
+def gathered(
+    proto: onnx.ModelProto, folder: Path | None, target: Path, location: str, held: Mapping[str, Constant]
+) -> onnx.ModelProto:
+    """The message with all weights worth it in one new data file, ``location``, below the folder of ``target``."""
+    result = onnx.ModelProto()
+    result.CopyFrom(proto)
+    moves = [tensor for tensor in tensors(result) if is_external(tensor)]
+    moves += [
+        tensor
+        for tensor in result.graph.initializer
+        if not is_external(tensor) and not tensor.string_data and tensor_bytes(tensor) >= _WORTH_MOVING
+    ]
+    if not moves:
+        return proto
+    _move_out(moves, target.parent / location, location, folder, held)
+    return result
+
+
 def carried_over(
-    proto: onnx.ModelProto, folder: Path | None, made: frozenset[str], target: Path, limit: int = LARGEST_MESSAGE
+    proto: onnx.ModelProto,
+    folder: Path | None,
+    made: frozenset[str],
+    target: Path,
+    limit: int = LARGEST_MESSAGE,
+    held: Mapping[str, Constant] | None = None,
 ) -> onnx.ModelProto:
     """The message as it is to be written at ``target``, its data files in place; the same object if unchanged.
 
     Initializers named in ``made`` go to a data file if the model has one already, or would be over ``limit`` bytes.
+    ``held`` are the values of those that are placeholders.
     """
-    external = [tensor for tensor in tensors(proto) if is_external(tensor)]
+    held = held or {}
+    external = [tensor for tensor in tensors(proto) if is_external(tensor) and not is_placeholder(tensor)]
+    size = proto.ByteSize() + sum(constant.nbytes for constant in held.values())
+    if not external and size <= limit:
+        return with_data_inside(proto, folder, limit, held)
     here = folder is not None and os.path.realpath(folder) == os.path.realpath(target.parent)
     moves = [
         index
         for index, tensor in enumerate(proto.graph.initializer)
-        if tensor.name in made and len(tensor.raw_data) >= _WORTH_MOVING
+        if tensor.name in made and (is_placeholder(tensor) or len(tensor.raw_data) >= _WORTH_MOVING)
     ]
-    if (not external or here) and not (moves and (external or proto.ByteSize() > limit)):
+    if (not external or here) and not moves:
         return proto
     result = onnx.ModelProto()
     result.CopyFrom(proto)
     if external and not here:
-        _copy_files([tensor for tensor in tensors(result) if is_external(tensor)], folder, target)
+        files = [tensor for tensor in tensors(result) if is_external(tensor) and not is_placeholder(tensor)]
+        _copy_files(files, folder, target)
     if moves:
-        _move_out([result.graph.initializer[index] for index in moves], target, _locations(external))
+        stem, taken = f"{target.name}.data", _locations(external)
+        others = (f"{stem}-{count}" for count in itertools.count(1))
+        location = next(name for name in itertools.chain([stem], others) if name not in taken)
+        stored = [result.graph.initializer[index] for index in moves]
+        _move_out(stored, target.parent / location, location, folder, held)
     return result
 
 
@@ -187,19 +223,33 @@ def _place(copy: Path, folder: Path, location: str) -> str:
     raise AssertionError("unreachable: count() has no end")
 
 
-def _move_out(stored: Sequence[onnx.TensorProto], target: Path, taken: dict[str, list[onnx.TensorProto]]) -> None:
-    stem = f"{target.name}.data"
-    location = next(
-        name for name in itertools.chain([stem], (f"{stem}-{i}" for i in itertools.count(1))) if name not in taken
-    )
-    with replacing(target.parent / location) as temporary, temporary.open("wb") as writer:
+def _move_out(
+    stored: Sequence[onnx.TensorProto], file: Path, location: str, folder: Path | None, held: Mapping[str, Constant]
+) -> None:
+    """Writes tensors into a new data file, one after the other, and makes them refer to it."""
+    with replacing(file) as temporary, temporary.open("wb") as writer:
         for tensor in stored:
             place = -(-writer.tell() // _ALIGNMENT) * _ALIGNMENT
             writer.seek(place)
-            data = tensor.raw_data
-            writer.write(data)
-            tensor.ClearField("raw_data")
-            _point(tensor, location, place, len(data))
+            for block in _content(tensor, folder, held):
+                writer.write(block)
+            for values in ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data"):
+                tensor.ClearField(values)
+            _point(tensor, location, place, writer.tell() - place)
+
+
+def _content(tensor: onnx.TensorProto, folder: Path | None, held: Mapping[str, Constant]) -> Iterator[Buffer]:
+    """The bytes of a tensor, wherever they lie, some at a time."""
+    if is_placeholder(tensor):
+        yield np.ascontiguousarray(held[tensor.name].array()).reshape(-1).view(np.uint8).data
+    elif is_external(tensor):
+        yield from blocks(*external_range(tensor, folder))
+    elif tensor.HasField("raw_data"):
+        yield tensor.raw_data
+    else:
+        inline = onnx.TensorProto()
+        inline.CopyFrom(tensor)
+        yield onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(inline)).raw_data
 
 
 def _point(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:

@@ -185,6 +185,8 @@ class _Builder:
             folder = self.model.folder
             if name in self.inputs:
                 found = self.add(Node(INPUT, (), Attrs.of(name=name)), self.types_by_name.get(name))
+            elif name in self.model.held and name in self.initializers:
+                found = self.add_constant(self.model.held[name], name)
             elif name in self.initializers:
                 found = self.add_constant(constant_of_tensor(self.initializers[name], folder), name)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,8 +12,9 @@ import onnx_ir
 from google.protobuf.message import DecodeError, EncodeError
 
 from superopt.errors import ModelError
-from superopt.external import LARGEST_MESSAGE, carried_over, replacing, tensors, with_data_inside
-from superopt.tensors import check_header, external_range, is_external
+from superopt.external import LARGEST_MESSAGE, carried_over, gathered, replacing, tensors, with_data_inside
+from superopt.tensors import check_header, external_range, is_external, is_placeholder
+from superopt.terms import Constant
 
 __all__ = ["Model", "load", "message", "replacing", "save", "serialized", "standard_domain", "tensors"]
 
@@ -23,7 +24,8 @@ class Model:
     """An ONNX model as it was read: the message without its external data, and where that lies. Never changed.
 
     ``source`` are the bytes of the file where writing the message again would give others. ``made`` names the
-    initializers that superopt added: they may move to a data file when the model is saved.
+    initializers that superopt added: they may move to a data file when the model is saved. ``held`` are the values of
+    those that are placeholders in the message. ``libraries`` of custom operators are needed to run it.
     """
 
     proto: onnx.ModelProto
@@ -31,6 +33,8 @@ class Model:
     path: Path | None = None
     source: bytes | None = field(default=None, repr=False)
     made: frozenset[str] = frozenset()
+    held: Mapping[str, Constant] = field(default_factory=dict, repr=False)
+    libraries: tuple[str, ...] = ()
 
     @property
     def opset(self) -> int:
@@ -77,28 +81,56 @@ def serialized(model: Model) -> bytes:
 
 def message(model: Model) -> onnx.ModelProto:
     """The model as one message with all its data inside. Raises ModelError where it is too large for one."""
-    proto = with_data_inside(model.proto, model.folder, LARGEST_MESSAGE)
+    proto = with_data_inside(model.proto, model.folder, LARGEST_MESSAGE, model.held)
     if proto.ByteSize() > LARGEST_MESSAGE:
         raise ModelError(f"{model.label}: over 2 GiB, more than one message holds; expected to be saved to a file")
     return proto
 
 
-def save(model: Model, path: str | os.PathLike[str]) -> None:
+def save(model: Model, path: str | os.PathLike[str], layout: str = "same") -> None:
     """Writes the model and its data files; each appears whole under its name or not at all.
 
-    Data files that lie in the folder already are referred to; others are written beside the model once.
+    ``layout`` tells where weights go: ``same`` leaves them in data files or in the model as they were (data files that
+    lie in the folder already are referred to; others are written beside the model once), ``none`` brings all into the
+    model, anything else names the one file for them, relative to the model's folder.
     """
     target = Path(path)
     folder = target.parent
     if not folder.is_dir():
         raise ModelError(f"{target}: no folder {folder}, expected one to write into")
-    proto = carried_over(model.proto, model.folder, model.made, target, LARGEST_MESSAGE)
+    check_layout(model, target, layout)
+    proto = laid_out(model, target, layout)
     data = serialized(model) if proto is model.proto else _serialize(proto, str(target))
     try:
         with replacing(target) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
         raise ModelError(f"{target}: cannot be written: {error.strerror}") from error
+
+
+def laid_out(model: Model, target: Path, layout: str) -> onnx.ModelProto:
+    """The message as it is to be written at ``target``, its data files in place; the same object if unchanged."""
+    proto, folder, held = model.proto, model.folder, model.held
+    if layout == "none":
+        return with_data_inside(proto, folder, LARGEST_MESSAGE, held)
+    if layout == "same":
+        return carried_over(proto, folder, model.made, target, LARGEST_MESSAGE, held)
+    return gathered(proto, folder, target, layout, held)
+
+
+def check_layout(model: Model, target: Path, layout: str) -> None:
+    """Raises ModelError where weights cannot be put there: in a file that the original needs, or in one message."""
+    if layout in ("same", "none"):
+        return
+    place = os.path.realpath(target.parent / layout)
+    needed = {os.path.realpath(path) for path in (model.path, target) if path is not None}
+    for tensor in tensors(model.proto):
+        if is_external(tensor) and not is_placeholder(tensor):
+            needed.add(os.path.realpath(external_range(tensor, model.folder)[0]))
+    if place in needed:
+        raise ModelError(f"{target.parent / layout}: is a file of the model itself, expected another for its weights")
+    if not Path(place).parent.is_dir():
+        raise ModelError(f"{target.parent / layout}: no folder {Path(place).parent}, expected one to write into")
 
 
 def _serialize(proto: onnx.ModelProto, label: str) -> bytes:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Select = Literal["measured", "modelled"]
 SELECTS: tuple[Select, ...] = ("measured", "modelled")
 
+Verify = Literal["whole", "regions"]
+VERIFIES: tuple[Verify, ...] = ("whole", "regions")
+
 LIMITS = ("nodes", "iterations", "seconds")
 """What a run may be limited by."""
 
@@ -73,6 +76,17 @@ class Options:
     select: Select = "measured"
     """Whether the clock has the last word among the candidates, or the cost model (the same bytes every time)."""
 
+    verify: Verify = "whole"
+    """Whether the whole models are compared, or the rewritten regions alone: in less memory, and where the whole is
+    chaotic. What cannot be run as a whole is verified by regions anyway."""
+
+    external_data: str = "same"
+    """Where the result's weights lie: as the original's do (``same``), in the model file (``none``), or all in one file
+    of this name beside it."""
+
+    custom_op_library: tuple[str, ...] = ()
+    """Shared libraries of custom operators, for onnxruntime to run the model with."""
+
     seed: int = 0
     """The seed of sample inputs."""
 
@@ -82,6 +96,8 @@ class Options:
     def __post_init__(self) -> None:
         _choice("numeric", self.numeric, NUMERIC_CLASSES)
         _choice("select", self.select, SELECTS)
+        _choice("verify", self.verify, VERIFIES)
+        check_layout(self.external_data)
         for excuse in self.ignoring:
             _choice("ignoring", excuse, EXCUSES)
         if not self.rules:
@@ -117,7 +133,7 @@ def options(**given: Any) -> Options:
             near = get_close_matches(name, FIELDS, n=1)
             raise OptionError(f"{name}: no such option, expected {near[0] if near else 'one of ' + ', '.join(FIELDS)}")
     read = {name: value for name, value in given.items() if value is not None or name == "max_growth"}
-    for name in ("rules", "without", "ignoring"):
+    for name in ("rules", "without", "ignoring", "custom_op_library"):
         if name in read:
             read[name] = _several(read[name])
     for name in ("without", "ignoring"):
@@ -125,7 +141,9 @@ def options(**given: Any) -> Options:
             read[name] = tuple(part.strip() for one in read[name] for part in str(one).split(",") if part.strip())
     if "rules" in read:
         read["rules"] = tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in read["rules"])
-    for name in ("cost", "inputs"):
+    if "custom_op_library" in read:
+        read["custom_op_library"] = tuple(os.fspath(one) for one in read["custom_op_library"])
+    for name in ("cost", "inputs", "external_data"):
         if isinstance(read.get(name), os.PathLike):
             read[name] = os.fspath(read[name])
     if isinstance(read.get("limit"), str):
@@ -171,6 +189,15 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
         return name, tuple(int(dim) for dim in dims.split(",")) if dims.strip() else ()
     except ValueError:
         raise OptionError(f"input-shape: '{dims}' is not a list of whole numbers, {expected}") from None
+
+
+def check_layout(layout: str) -> None:
+    """Raises OptionError where weights cannot lie so."""
+    pieces = layout.replace("\\", "/").split("/")
+    if not layout or "\0" in layout or os.path.isabs(layout) or ".." in pieces or ":" in pieces[0] or not pieces[-1]:
+        raise OptionError(
+            f"external-data: '{layout}' is out of place, expected same, none, or a file below the model's folder"
+        )
 
 
 def _shapes(given: Any) -> dict[str, tuple[int, ...]]:

@@ -68,6 +68,7 @@ def document(outcome: Outcome) -> Report:
         "changed": found is not None,
         "verified": not sound.problems,
         "verified_by": verification.reason if verification else "it is the original",
+        "regions": verification.regions if verification else None,
         "truth": verification.truth if verification else "",
         "feeds": list(verification.feeds) if verification else [],
         "problems": [*sound.problems, *([selection.problem] if selection.problem else [])],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx
@@ -12,6 +13,7 @@ import onnx
 from superopt.cost import CostBreakdown, CostModel, graph_cost
 from superopt.cost import load as load_cost_model
 from superopt.errors import EvaluationError
+from superopt.evaluate import check_libraries
 from superopt.feeds import Feeds
 from superopt.inspection import value_names
 from superopt.lower import lower
@@ -19,6 +21,7 @@ from superopt.model import Model, load
 from superopt.numeric import settle
 from superopt.options import DEFAULT_COST_MODEL, Feed, Options, options
 from superopt.outcome import Outcome, document
+from superopt.perturb import weight_bytes
 from superopt.progress import Clock, Watcher
 from superopt.result import Result
 from superopt.rule_text import load as load_rules
@@ -26,9 +29,10 @@ from superopt.rules import RuleSet
 from superopt.sample import sample
 from superopt.search import Search
 from superopt.selection import selected
-from superopt.soundness import Sound, first_sound, not_to_be_told
+from superopt.soundness import Sound, first_sound
 from superopt.verdict import Verifier, bound_of
 from superopt.verify import Verification
+from superopt.verify_regions import LARGEST_RUN
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -48,6 +52,9 @@ def optimize(
     initializers_are_constant: bool = False,
     max_growth: str | float | None = 0.05,
     select: str | None = None,
+    verify: str | None = None,
+    external_data: str | None = None,
+    custom_op_library: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     seed: int | None = None,
     threads: int | None = None,
     watcher: Watcher | None = None,
@@ -60,13 +67,15 @@ def optimize(
     chosen = options(
         rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit, inputs=inputs,
         input_shape=input_shape, initializers_are_constant=initializers_are_constant, max_growth=max_growth,
-        select=select, seed=seed, threads=threads,
+        select=select, verify=verify, external_data=external_data, custom_op_library=custom_op_library, seed=seed,
+        threads=threads,
     )  # fmt: skip
     return run(load(model), chosen, watcher)
 
 
 def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Result:
     """Optimizes a loaded model; the stages in order. Raises ``InputError`` as ``optimize`` does."""
+    original = with_libraries(original, chosen)
     clock = Clock(watcher or Watcher())
     seconds = chosen.limit.get("seconds")
     deadline = None if seconds is None else time.perf_counter() + seconds
@@ -82,11 +91,11 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
 
     search = Search(lowered, graph, chosen, clock, sizes_of(feeds), deadline)
     verifier = Verifier(original, feeds, chosen, clock, bound_of(rules))
-    sound = first_sound(search, rules, cost_model, verifier) if feeds.feeds else not_to_be_told(rules, feeds)
+    sound = first_sound(search, rules, cost_model, verifier)
     dump(sound, clock.watcher)
     selection = selected(search, sound, cost_model, verifier, feeds.values)
     outcome = Outcome(search, cost_model, sound, selection, clock.seconds)
-    return Result(outcome.model, document(outcome))
+    return Result(outcome.model, document(outcome), chosen.external_data)
 
 
 def rules_of(chosen: Options) -> RuleSet:
@@ -102,11 +111,19 @@ def cost_model_of(chosen: Options) -> CostModel:
     return chosen.cost if isinstance(chosen.cost, CostModel) else load_cost_model(chosen.cost)
 
 
+def with_libraries(original: Model, chosen: Options) -> Model:
+    """The model with the libraries of custom operators that it is to be run with. Raises ``OptionError``."""
+    check_libraries(chosen.custom_op_library)
+    return replace(original, libraries=chosen.custom_op_library)
+
+
 def feeds_of(original: Model, chosen: Options) -> Feeds:
-    """Inputs that the model runs on, none where none could be found: nothing can be verified then.
+    """Inputs that the model runs on; none where none could be found, or running it would take too much memory.
 
     Raises ``FeedError`` where those that were given do not fit.
     """
+    if chosen.verify == "regions" and weight_bytes(original.proto) > LARGEST_RUN:
+        return Feeds((), chosen.seed, ("not run as a whole",))
     try:
         return sample(original, seed=chosen.seed, shapes=chosen.input_shape, given=chosen.inputs)
     except EvaluationError as error:
@@ -146,12 +163,17 @@ def verify(
     numeric: str | None = None,
     inputs: str | os.PathLike[str] | Feed | None = None,
     input_shape: Mapping[str, Sequence[int]] | None = None,
+    verify: str | None = None,
+    custom_op_library: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     seed: int | None = None,
 ) -> Verification:
     """Whether two models agree, and how far each is from the truth in float64.
 
     Raises ``InputError`` where a model or an option is at fault.
     """
-    chosen = options(numeric=numeric, inputs=inputs, input_shape=input_shape, seed=seed)
-    right = load(original)
-    return Verifier(right, feeds_of(right, chosen), chosen, Clock(Watcher()))(load(new))
+    chosen = options(
+        numeric=numeric, inputs=inputs, input_shape=input_shape, verify=verify, custom_op_library=custom_op_library,
+        seed=seed,
+    )  # fmt: skip
+    right = with_libraries(load(original), chosen)
+    return Verifier(right, feeds_of(right, chosen), chosen, Clock(Watcher()))(with_libraries(load(new), chosen))

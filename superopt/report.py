@@ -156,6 +156,7 @@ class Report(TypedDict):
     changed: bool
     verified: bool
     verified_by: str
+    regions: int | None
     truth: str
     feeds: list[str]
     problems: list[str]

@@ -19,6 +19,7 @@ class Result:
 
     optimized: Model
     report: Report
+    external_data: str = "same"
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -28,8 +29,9 @@ class Result:
         return copy
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model whole or not at all; data that lay in files beside the original stays in files.
+        """Writes the model whole or not at all; its weights go where ``external_data`` says, as they lay before if
+        ``same``.
 
         Raises ``ModelError`` where it cannot be written.
         """
-        models.save(self.optimized, path)
+        models.save(self.optimized, path, self.external_data)

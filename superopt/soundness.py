@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from superopt.blame import guilty
 from superopt.cost import CostModel
 from superopt.errors import SuperoptError
-from superopt.feeds import Feeds
 from superopt.model import Model
 from superopt.report import LeftOut
 from superopt.rules import RuleSet
@@ -75,12 +74,6 @@ def first_sound(search: Search, rules: RuleSet, cost_model: CostModel, check: Ch
             return Sound(tried, rules, left_out, (tried.problem,))
         left_out = (*left_out, {"rule": culprit, "because": tried.problem})
         rules = rules.without(culprit)
-
-
-def not_to_be_told(rules: RuleSet, feeds: Feeds) -> Sound:
-    """What there is to say of a model that cannot be run: nothing that is found could be verified."""
-    problem = f"the original cannot be run: {'; '.join(feeds.failed)}"
-    return Sound(Attempt(problem=problem), rules, problems=(problem,))
 
 
 def _culprit(search: Search, rules: RuleSet, cost_model: CostModel, check: Check, tried: Attempt) -> str | None:

@@ -10,12 +10,22 @@ from superopt.emit_nodes import Written
 from superopt.inference import contradicts, tensor_type
 from superopt.lower import Lowered
 from superopt.scopes import captured_names, running_order
-from superopt.tensors import tensor_of_constant
+from superopt.tensors import is_external, is_plain, placeholder, tensor_of_constant
 from superopt.terms import Constant, TensorType, TermGraph
 
 
-def spliced(lowered: Lowered, graph: TermGraph, written: Written) -> tuple[onnx.ModelProto, frozenset[str]]:
-    """The original's message with other nodes, and the names of initializers that are new in it."""
+_WORTH_HOLDING = 1 << 20
+"""Bytes from which on a new weight stays out of the message of a model whose weights lie in data files."""
+
+_LARGEST_ADDED = 1 << 29
+"""Bytes of new weights above which those of any model stay out of its message."""
+
+
+def spliced(
+    lowered: Lowered, graph: TermGraph, written: Written
+) -> tuple[onnx.ModelProto, frozenset[str], dict[str, Constant]]:
+    """The original's message with other nodes, the names of initializers that are new in it, and the values of those
+    that are only placeholders in it."""
     proto = lowered.model.proto
     nodes, new = _with_constant_nodes(lowered, written.nodes, written.constants)
     used = {*written.constants, *_annotated(lowered, written)}
@@ -27,7 +37,11 @@ def spliced(lowered: Lowered, graph: TermGraph, written: Written) -> tuple[onnx.
     listed = {value.name for value in proto.graph.input} - lowered.constant_inputs
     _keep(target.initializer, [tensor.name in used or tensor.name in listed for tensor in target.initializer])
     _keep(target.sparse_initializer, [sparse.values.name in used for sparse in target.sparse_initializer])
-    target.initializer.extend(tensor_of_constant(constant, name) for name, constant in new.items())
+    held = _held(proto, new)
+    target.initializer.extend(
+        placeholder(constant, name) if name in held else tensor_of_constant(constant, name)
+        for name, constant in new.items()
+    )
     _list_inputs(result, lowered.constant_inputs, used, new)
     present = {name for node in target.node for name in node.output}
     present.update(value.name for value in target.input)
@@ -35,7 +49,15 @@ def spliced(lowered: Lowered, graph: TermGraph, written: Written) -> tuple[onnx.
     present.update(sparse.values.name for sparse in target.sparse_initializer)
     _keep(target.value_info, [_holds(value, present, written.terms, graph) for value in target.value_info])
     _keep(target.quantization_annotation, [item.tensor_name in present for item in target.quantization_annotation])
-    return result, frozenset(new)
+    return result, frozenset(new), held
+
+
+def _held(proto: onnx.ModelProto, new: Mapping[str, Constant]) -> dict[str, Constant]:
+    """The new constants that are not copied into the message: large ones of a model that is large already."""
+    outside = any(is_external(tensor) for tensor in proto.graph.initializer)
+    if not outside and sum(constant.nbytes for constant in new.values()) <= _LARGEST_ADDED:
+        return {}
+    return {name: item for name, item in new.items() if item.nbytes >= _WORTH_HOLDING and is_plain(item.type.dtype)}
 
 
 def _annotated(lowered: Lowered, written: Written) -> list[str]:

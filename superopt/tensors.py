@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +15,17 @@ from onnx import helper, numpy_helper
 
 from superopt.errors import ModelError
 from superopt.operators import dtype_name, dtype_number
-from superopt.terms import DTYPE_BITS, Constant, TensorType, constant_key
+from superopt.terms import DTYPE_BITS, Constant, TensorType, constant_key, streamed_key
 
 _WHOLE_BYTES = frozenset(name for name, bits in DTYPE_BITS.items() if bits >= 8)
 """Element types whose stored bytes are the bytes of the array."""
+
+
+_EXTERNAL = onnx.TensorProto.EXTERNAL
+_HELD = "superopt:held"
+"""The location of a placeholder; none that a model may have, since a colon leads out of its folder."""
+
+_BLOCK = 1 << 22
 
 
 def constant_of_tensor(tensor: onnx.TensorProto, folder: Path | None) -> Constant:
@@ -33,6 +40,8 @@ def constant_of_tensor(tensor: onnx.TensorProto, folder: Path | None) -> Constan
     if dtype in _WHOLE_BYTES and tensor.HasField("raw_data") and not is_external(tensor):
         _check_length(tensor, len(tensor.raw_data))
         key = constant_key(dtype, shape, tensor.raw_data)
+    elif dtype in _WHOLE_BYTES and is_external(tensor):
+        key = streamed_key(dtype, shape, blocks(*external_range(tensor, folder)))
     else:
         key = constant_key(dtype, shape, _bytes(load()))
     return Constant(key, TensorType(dtype, shape), load)
@@ -53,6 +62,39 @@ def constant_of_array(array: NDArray[np.generic], dtype: str | None = None) -> C
     name = dtype or dtype_name(helper.np_dtype_to_tensor_dtype(value.dtype))
     key = constant_key(name, value.shape, _bytes(value))
     return Constant(key, TensorType(name, value.shape), lambda: value)
+
+
+def placeholder(constant: Constant, name: str) -> onnx.TensorProto:
+    """A tensor that says of a constant all but its value, which is held beside the message."""
+    number = dtype_number(constant.type.dtype)
+    tensor = onnx.TensorProto(name=name, data_type=number, data_location=_EXTERNAL)
+    tensor.dims.extend(dim for dim in constant.type.shape or () if isinstance(dim, int))
+    tensor.external_data.add(key="location", value=_HELD)
+    return tensor
+
+
+def is_placeholder(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor's value is held beside the message, in no file."""
+    return is_external(tensor) and any(
+        entry.key == "location" and entry.value == _HELD for entry in tensor.external_data
+    )
+
+
+def is_plain(dtype: str) -> bool:
+    """Whether the stored bytes of an element type are the bytes of an array."""
+    return dtype in _WHOLE_BYTES
+
+
+def blocks(path: Path, offset: int, length: int) -> Iterator[bytes]:
+    """A range of a file, some of it at a time."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        while length > 0:
+            block = file.read(min(length, _BLOCK))
+            if not block:
+                raise ModelError(f"{path}: cut short while it was read")
+            length -= len(block)
+            yield block
 
 
 def tensor_of_constant(constant: Constant, name: str) -> onnx.TensorProto:

@@ -192,10 +192,16 @@ DTYPE_BITS: Mapping[str, int] = {
 """Bits an element takes in a model file, by element type."""
 
 
-def constant_key(dtype: str, shape: Iterable[int], data: bytes | memoryview) -> str:
+def constant_key(dtype: str, shape: Iterable[int], *data: bytes | memoryview) -> str:
     """The name of a constant: a hash of element type, shape and bytes, so that -0.0 and 0.0, or two NaNs, differ."""
+    return streamed_key(dtype, shape, data)
+
+
+def streamed_key(dtype: str, shape: Iterable[int], blocks: Iterable[bytes | memoryview]) -> str:
+    """``constant_key`` of bytes that come in blocks."""
     digest = hashlib.sha256(f"{dtype}[{','.join(map(str, shape))}]".encode())
-    digest.update(data)
+    for block in blocks:
+        digest.update(block)
     return digest.hexdigest()[:32]
 
 

@@ -36,7 +36,7 @@ def float64_truth(graph: TermGraph, feed: Feed, model: Model | None = None) -> T
     ``model`` is what the graph was lowered from: opaque operators may need its functions and opsets, and inputs that
     are not fed have its initializers for defaults.
     """
-    opaque = OpaqueRunner(model.proto if model else None)
+    opaque = OpaqueRunner(model.proto if model else None, model.libraries if model else ())
     feed = {**_defaults(graph, model), **feed} if model else feed
     values = evaluate_graph(graph, feed, FLOAT64, opaque=opaque)
     return Truth(tuple(values), tuple(dict.fromkeys(opaque.narrow)))
@@ -72,8 +72,9 @@ class OpaqueRunner:
     only where it is near to that one: either may lack the operator or have it wrong.
     """
 
-    def __init__(self, context: onnx.ModelProto | None = None) -> None:
+    def __init__(self, context: onnx.ModelProto | None = None, libraries: Sequence[str] = ()) -> None:
         self.context = context
+        self.libraries = libraries
         self.narrow: list[str] = []
         self._graph: TermGraph | None = None
         self._outputs: dict[int, dict[int, int]] = {}
@@ -131,7 +132,7 @@ class OpaqueRunner:
         feed = {value_name(place): value for place, value in given.items()}
         names = [item.name for item in model.graph.output]
         if not reference:
-            results = Runner(model).run(feed)
+            results = Runner(model, libraries=self.libraries).run(feed)
             return [results[name] for name in names]
         try:
             with np.errstate(all="ignore"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from superopt.distance import Error as Distance
 from superopt.errors import EvaluationError
-from superopt.evidence import Evidence, gather
+from superopt.evidence import Evidence, chaotic_outputs, gather
 from superopt.feeds import Feeds
 from superopt.model import Model
 from superopt.options import Options
@@ -14,6 +14,7 @@ from superopt.progress import Clock
 from superopt.report import Error, Output
 from superopt.rules import RuleSet
 from superopt.verify import Verification, verify
+from superopt.verify_regions import verify_regions
 
 
 @dataclass
@@ -28,24 +29,52 @@ class Verifier:
     _evidence: Evidence | None = field(default=None, init=False)
 
     def __call__(self, new: Model) -> Verification:
-        """Whether a new model may stand for the original."""
-        numeric, seed = self.options.numeric, self.options.seed
+        """Whether a new model may stand for the original.
+
+        Judged by regions where the options ask for it, where the original cannot be run, and where what comes of
+        running it is random or chaotic.
+        """
+        numeric = self.options.numeric
         with self.clock.stage("verify"):
+            if self.options.verify == "regions" or not self.feeds.feeds:
+                return self._by_regions(new)
             if self._evidence is None:
                 try:
-                    self._evidence = gather(self.original, self.feeds, exact=numeric == "exact", seed=seed)
+                    exact = numeric == "exact"
+                    self._evidence = gather(self.original, self.feeds, exact=exact, seed=self.options.seed)
                 except EvaluationError as error:
                     return Verification(False, False, f"the original cannot be run: {error}", numeric)
-            return verify(
+            evidence = self._evidence
+            whole = verify(
                 self.original,
                 new,
                 self.feeds,
                 numeric,
                 ignoring=self.options.ignoring,
                 within=self.within,
-                seed=seed,
-                evidence=self._evidence,
+                seed=self.options.seed,
+                evidence=evidence,
             )
+            chaotic = chaotic_outputs(evidence)
+            unclear = chaotic | evidence.random
+            if not unclear or not whole.outputs:
+                return whole
+            if any(check.problem and check.name not in chaotic for check in whole.outputs):
+                return whole
+            parts = self._by_regions(new)
+            kind = "chaotic" if chaotic else "random"
+            return replace(parts, reason=f"{parts.reason} (outputs are {kind}: {', '.join(sorted(unclear))})")
+
+    def _by_regions(self, new: Model) -> Verification:
+        return verify_regions(
+            self.original,
+            new,
+            self.feeds,
+            self.options.numeric,
+            ignoring=self.options.ignoring,
+            within=self.within,
+            seed=self.options.seed,
+        )
 
 
 def bound_of(rules: RuleSet) -> float:

@@ -60,7 +60,8 @@ class Verification:
 
     ``agree`` is the verdict and ``reason`` what it rests on, or what speaks against it. ``ran`` tells whether both
     models could be run at all. ``truth`` says what stood for the truth, ``feeds`` what the models ran on,
-    ``perturbations`` how often the original's sensitivity was measured.
+    ``perturbations`` how often the original's sensitivity was measured. ``regions`` counts the parts that were compared
+    one by one; None where the whole models were.
     """
 
     agree: bool
@@ -71,6 +72,7 @@ class Verification:
     truth: str = ""
     feeds: tuple[str, ...] = ()
     perturbations: int = 0
+    regions: int | None = None
 
     @property
     def verified(self) -> bool:

@@ -1,0 +1,260 @@
+"""Verification by regions: what was rewritten, cut out of both models, decides where the whole cannot."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import superopt
+from superopt import cli
+from superopt.evidence import chaotic_outputs, gather
+from superopt.feeds import Feeds
+from superopt.lower import lower
+from superopt.model import Model, load
+from superopt.options import Options
+from superopt.progress import Clock, Watcher
+from superopt.regions import Difference
+from superopt.sample import sample
+from superopt.verdict import Verifier
+from superopt.verify import verify
+from superopt.verify_regions import verify_regions
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+Numbers = dict[str, np.ndarray]
+
+
+def made(
+    nodes: list[onnx.NodeProto], weights: Numbers, x: list[int | str], outputs: str, *infos: onnx.ValueInfoProto
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, x)],
+        [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs.split()],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+        value_info=infos,
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.ops", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def conv_bn(place: str, source: str, channels: int, seed: int) -> tuple[list[onnx.NodeProto], Numbers]:
+    """Conv, BatchNormalization and Relu, from ``source`` to ``place``."""
+    rng = np.random.default_rng(seed)
+    weights = {
+        f"w{place}": 0.2 * rng.standard_normal((channels, channels, 3, 3)),
+        f"s{place}": rng.random(channels) + 0.5,
+        f"b{place}": rng.standard_normal(channels),
+        f"m{place}": rng.standard_normal(channels),
+        f"v{place}": rng.random(channels) + 0.5,
+    }
+    statistics = [f"{letter}{place}" for letter in "sbmv"]
+    nodes = [
+        helper.make_node("Conv", [source, f"w{place}"], [f"conv{place}"], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", [f"conv{place}", *statistics], [f"norm{place}"]),
+        helper.make_node("Relu", [f"norm{place}"], [place]),
+    ]
+    return nodes, {name: value.astype(np.float32) for name, value in weights.items()}
+
+
+def with_custom_operator() -> onnx.ModelProto:
+    """Conv and BatchNormalization on both sides of an operator that nothing here can run."""
+    first, weights = conv_bn("a", "x", 4, 0)
+    second, more = conv_bn("y", "z", 4, 1)
+    magic = helper.make_node("Magic", ["a"], ["z"], domain="my.ops")
+    known = helper.make_tensor_value_info("z", FLOAT, ["n", 4, 8, 8])
+    return made([*first, magic, *second], {**weights, **more}, ["n", 4, 8, 8], "y", known)
+
+
+def chaotic(steps: int = 8) -> onnx.ModelProto:
+    """A Conv and BatchNormalization, then a map that makes any difference 15 times as large in each step."""
+    nodes, weights = conv_bn("u0", "x", 4, 2)
+    for step in range(steps):
+        nodes.append(helper.make_node("Mul", [f"u{step}", "rate"], [f"t{step}"]))
+        nodes.append(helper.make_node("Sin", [f"t{step}"], [f"u{step + 1}"]))
+    return made(nodes, {**weights, "rate": np.float32([25.0])}, [1, 4, 8, 8], f"u{steps}")
+
+
+def spoiled(model: Model, share: float = 1e-3) -> Model:
+    """The model with one weight of its first convolution off by a share of it."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    name = next(node.input[1] for node in proto.graph.node if node.op_type == "Conv")
+    tensor = next(tensor for tensor in proto.graph.initializer if tensor.name == name)
+    value = numpy_helper.to_array(tensor).copy()
+    value.reshape(-1)[np.argmax(np.abs(value))] *= 1 + share
+    tensor.CopyFrom(numpy_helper.from_array(value, name))
+    return load(proto)
+
+
+def found_in(proto: onnx.ModelProto) -> Model:
+    """What optimizing a model gives, checked to have been verified."""
+    return _found_in(proto.SerializeToString())
+
+
+@cache
+def _found_in(data: bytes) -> Model:
+    result = superopt.optimize(onnx.load_from_string(data), rules="batchnorm", select="modelled")
+    assert result.report["verified"]
+    assert result.report["changed"]
+    return load(result.model)
+
+
+def test_a_model_with_an_unknown_operator_is_optimized_and_verified_by_regions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target, report = tmp_path / "m.onnx", tmp_path / "out.onnx", tmp_path / "r.json"
+    onnx.save(with_custom_operator(), source)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["optimize", str(source), "-o", str(target), "--report", str(report)])
+    assert left.value.code == 0
+    document = json.loads(report.read_text())
+    assert [node.op_type for node in onnx.load(target).graph.node] == ["Conv", "Relu", "Magic", "Conv", "Relu"]
+    assert document["regions"] == 2
+    assert "by regions: each of 2 rewritten regions" in document["verified_by"]
+    assert "on random values" in capsys.readouterr().out
+    assert document["feeds"] == [
+        f"seeded {place} ({axis}={size})" for axis in ("n", "z[0]") for place, size in enumerate((1, 2, 1))
+    ]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_wrong_weight_in_a_region_is_found(runs: bool) -> None:
+    proto = made(*conv_bn("y", "x", 4, 3), ["n", 4, 8, 8], "y") if runs else with_custom_operator()
+    original = load(proto)
+    right = found_in(proto)
+    feeds = sample(original) if runs else Feeds((), 0)
+    assert verify_regions(original, right, feeds).agree
+    wrong = verify_regions(original, spoiled(right), feeds)
+    assert not wrong.agree
+    assert "off from the truth" in wrong.reason
+
+
+def test_regions_get_the_values_of_the_original_where_it_runs() -> None:
+    nodes, weights = conv_bn("a", "x", 4, 4)
+    nodes += [helper.make_node("Softplus", ["a"], ["z"])]
+    more, others = conv_bn("y", "z", 4, 5)
+    proto = made([*nodes, *more], {**weights, **others}, [1, 4, 8, 8], "y")
+    result = superopt.optimize(proto, select="modelled", verify="regions")
+    assert result.report["regions"] == 2
+    assert "on the values of 2 runs of the original" in result.report["verified_by"]
+    assert [output["name"] for output in result.report["outputs"]] == ["norma", "normy"]
+    assert result.report["truth"] == "float64"
+
+
+def test_parts_lie_between_values_that_both_have() -> None:
+    original = load(with_custom_operator())
+    difference = Difference(original, found_in(original.proto))
+    parts = difference.parts()
+    assert [(part.inputs, part.outputs) for part in parts] == [(("x",), ("norma",)), (("z",), ("normy",))]
+    regions = [difference.region(part, {}) for part in parts]
+    assert [[node.op_type for node in region.original.proto.graph.node] for region in regions] == [
+        ["Conv", "BatchNormalization"]
+    ] * 2
+    assert [[node.op_type for node in region.new.proto.graph.node] for region in regions] == [["Conv"]] * 2
+    same = Difference(original, original)
+    assert same.parts() == []
+
+
+def test_whoever_is_given_nothing_different_has_nothing_to_compare() -> None:
+    model = load(with_custom_operator())
+    verdict = verify_regions(model, model)
+    assert (verdict.agree, verdict.regions, verdict.reason) == (True, 0, "by regions: nothing was rewritten")
+
+
+def test_values_that_depend_on_each_other_are_not_chosen_freely() -> None:
+    """abs(relu(x)) is relu(x), but abs(r) is not relu(x) for any r: random values must keep to r = relu(x)."""
+    common = [
+        helper.make_node("Magic", ["x"], ["m"], domain="my.ops"),
+        helper.make_node("Relu", ["m"], ["r"]),
+        helper.make_node("Sigmoid", ["r"], ["s"]),
+    ]
+    known = helper.make_tensor_value_info("m", FLOAT, [4, 8])
+    one = load(made([*common, helper.make_node("Abs", ["r"], ["y"])], {}, [4, 8], "s y", known))
+    same = load(made([*common, helper.make_node("Relu", ["m"], ["y"])], {}, [4, 8], "s y", known))
+    other = load(made([*common, helper.make_node("Softplus", ["m"], ["y"])], {}, [4, 8], "s y", known))
+    assert [(part.inputs, part.outputs) for part in Difference(one, same).parts()] == [(("m", "r"), ("y",))]
+    assert verify_regions(one, same).agree
+    assert not verify_regions(one, other).agree
+
+
+def test_sizes_are_computed_not_chosen() -> None:
+    """A Reshape by what a Shape says runs with no random shape."""
+    magic = helper.make_node("Magic", ["x"], ["m"], domain="my.ops")
+    known = helper.make_tensor_value_info("m", FLOAT, ["n", 8])
+    nodes = [magic, helper.make_node("Shape", ["m"], ["size"]), helper.make_node("Reshape", ["m", "size"], ["y"])]
+    twice = [*nodes[:2], helper.make_node("Identity", ["m"], ["i"]), helper.make_node("Reshape", ["i", "size"], ["y"])]
+    assert verify_regions(
+        load(made(nodes, {}, ["n", 8], "y", known)), load(made(twice, {}, ["n", 8], "y", known))
+    ).agree
+
+
+def test_a_value_computed_in_another_order_is_not_taken_for_granted() -> None:
+    """y = f(z) in one model and z = f(y) in the other: neither may be the other's witness."""
+    one = made([helper.make_node("Relu", ["x"], ["z"]), helper.make_node("Relu", ["z"], ["y"])], {}, [2, 8], "y z")
+    other = made(
+        [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["y"], ["z"])], {}, [2, 8], "y z"
+    )
+    swapped = made(
+        [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Relu", ["y"], ["z"])], {}, [2, 8], "y z"
+    )
+    assert verify_regions(load(one), load(other)).agree
+    wrong = verify_regions(load(one), load(swapped))
+    assert not wrong.agree
+    assert "y" in wrong.reason
+
+
+def test_exact_regions_have_the_same_bits() -> None:
+    proto = made(*conv_bn("y", "x", 4, 6), [1, 4, 8, 8], "y")
+    folded = found_in(proto)
+    feeds = sample(load(proto))
+    assert not verify_regions(load(proto), folded, feeds, "exact").agree
+    assert verify_regions(folded, folded, feeds, "exact").agree
+
+
+def judged(original: Model, new: Model) -> tuple[bool, str]:
+    verdict = Verifier(original, sample(original), Options(), Clock(Watcher()))(new)
+    return verdict.agree, verdict.reason
+
+
+def test_chaos_is_judged_by_regions() -> None:
+    original = load(chaotic())
+    feeds = sample(original)
+    moved = {**feeds.values[0], "x": (feeds.values[0]["x"] * np.float32(1 + 1e-7)).astype(np.float32)}
+    evidence = gather(original, [feeds.values[0], moved])
+    first, second = (outputs["u8"] for outputs in evidence.outputs)
+    assert np.mean(np.abs(first - second)) > 0.2 * np.mean(np.abs(first)), "not as chaotic as it should be"
+    assert chaotic_outputs(evidence) == {"u8"}
+
+    right = found_in(original.proto)
+    agree, reason = judged(original, right)
+    assert agree
+    assert "by regions: the one rewritten region" in reason
+    assert "(outputs are chaotic: u8)" in reason
+    # The whole says nothing: it lets the wrong one pass.
+    assert verify(original, spoiled(right), feeds).agree
+    agree, reason = judged(original, spoiled(right))
+    assert not agree
+    assert "norm" in reason
+
+
+def test_ordinary_models_are_not_chaotic() -> None:
+    model = load(made(*conv_bn("y", "x", 4, 7), [1, 4, 8, 8], "y"))
+    assert not chaotic_outputs(gather(model, sample(model)))
+    assert lower(model).root_names == ("y",)
+
+
+def test_what_is_random_is_compared_by_regions_too() -> None:
+    nodes, weights = conv_bn("a", "x", 4, 8)
+    nodes.append(helper.make_node("RandomNormalLike", ["a"], ["noise"]))
+    nodes.append(helper.make_node("Add", ["a", "noise"], ["y"]))
+    original = load(made(nodes, weights, [1, 4, 8, 8], "y"))
+    right = found_in(original.proto)
+    assert judged(original, right)[0]
+    assert not judged(original, spoiled(right, 0.01))[0]
