@@ -10,7 +10,7 @@ from __future__ import annotations
 from superopt import (
     conditions_convolution,
     conditions_movement,
-    conditions_padding,
+    conditions_taso,
     conditions_selection,
     conditions_spectrum,
     conditions_types,
@@ -19,7 +19,7 @@ from superopt import (
 from superopt.values import FUNCTIONS, RuleFunction
 
 THEMES = (
-    conditions_types, conditions_values, conditions_convolution, conditions_movement, conditions_padding,
+    conditions_types, conditions_values, conditions_convolution, conditions_movement, conditions_taso,
     conditions_selection, conditions_spectrum,
 )  # fmt: skip
 """The modules that hold the functions, by theme."""

@@ -189,6 +189,15 @@ def _einsum(request: Request, dice: Dice) -> Proposal:
     return Proposal(shapes, {"equation": equation})
 
 
+def _stft(request: Request, dice: Dice) -> Proposal:
+    length, x = dice.between(1, 9), request.shape(0)
+    if x is None:
+        x = (dice.between(1, 3), length + dice.between(0, 20), *((1,) if dice.chance(0.3) else ()))
+    one, step = request.int("onesided"), dice.between(1, length)
+    attrs = {"frame_step": step, "frame_length": length, "onesided": dice.pick((0, 1)) if one is None else one}
+    return Proposal([x, (length,)], dict(attrs))
+
+
 _PROPOSERS: Mapping[str, Callable[[Request, Dice], Proposal]] = {
     **LINEAR,
     **MOVEMENT,
@@ -202,5 +211,5 @@ _PROPOSERS: Mapping[str, Callable[[Request, Dice], Proposal]] = {
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize),
     "PRelu": _prelu, "Clip": _clip, "Where": _where, "Cast": _cast, "Einsum": _einsum, "Shape": _shape_of,
-    "Size": _shape_of, "LRN": _lrn,
+    "Size": _shape_of, "LRN": _lrn, "STFT": _stft,
 }  # fmt: skip

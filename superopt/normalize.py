@@ -135,6 +135,15 @@ def _cast(site: Site) -> None:
         raise NotNormal("no element type to cast to")
 
 
+def _stft(site: Site) -> None:
+    window = site.shape(2) if site.given(2) else ()
+    given = int(site.value(3).reshape(())) if site.given(3) else None
+    length = window[0] if given is None and window else given
+    if not isinstance(length, int) or (window and window[0] != length):
+        raise NotNormal("the frames' length is not known, or not the window's")
+    site.attrs.update(frame_step=int(site.value(1).reshape(())), frame_length=length)
+
+
 _SPECIAL: Mapping[str, Callable[[Site], None]] = {
     **dict.fromkeys(
         "Gather GatherElements ArgMax ArgMin LpNormalization LayerNormalization RMSNormalization".split(), _any_axis
@@ -149,6 +158,7 @@ _SPECIAL: Mapping[str, Callable[[Site], None]] = {
     "Gemm": _gemm,
     **dict.fromkeys((name for name in FORMS if name.startswith("Reduce")), _reduce),
     "CumSum": _cumsum,
+    "STFT": _stft,
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _quantize,
     **windows.SPECIAL,

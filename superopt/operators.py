@@ -120,6 +120,7 @@ FORMS: Mapping[str, Form] = {
     "Trilu": Form(attribute_inputs={1: "k"}),
     "Shape": _PLAIN,
     "Size": _PLAIN,
+    "STFT": Form(attribute_inputs={1: "frame_step", 3: "frame_length"}),
     # Quantization.
     "QuantizeLinear": _PLAIN,
     "DequantizeLinear": _PLAIN,

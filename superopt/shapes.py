@@ -216,6 +216,27 @@ def _cast(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
     return TensorType(str(to), shape_of(args[0]))
 
 
+def _stft(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
+    """[batch, frames, bins, 2]; onnx takes a spectrum to be two-sided where the node does not say."""
+    signal, window = args[0], args[1] if len(args) > 1 else None
+    step, length = attrs["frame_step"], attrs["frame_length"]
+    if not isinstance(step, int) or not isinstance(length, int) or step < 1 or length < 1:
+        raise InferenceError("frames of no length")
+    if window is not None and window.shape is not None and window.shape != (length,):
+        raise InferenceError("the window is not of the frames' length")
+    if signal is None or signal.shape is None:
+        return None
+    if signal.rank not in (2, 3) or signal.shape[2:] not in ((), (1,), (2,)):
+        raise InferenceError("no signal, expected [batch, length] or [batch, length, 1 or 2]")
+    if attrs.get("onesided") and signal.shape[2:] == (2,):
+        raise InferenceError("a one-sided spectrum of a complex signal")
+    size = signal.shape[1]
+    if isinstance(size, int) and size < length:
+        raise InferenceError("a signal shorter than a frame")
+    frames = (size - length) // step + 1 if isinstance(size, int) else None
+    return TensorType(signal.dtype, (signal.shape[0], frames, length // 2 + 1 if attrs.get("onesided") else length, 2))
+
+
 # Written out for speed, and because onnx forgets symbols when several operands broadcast.
 _SPECIAL: Mapping[str, Callable[[Attrs, list[TensorType | None]], ValueType]] = {
     **dict.fromkeys(_POINTWISE_LIKE_FIRST, _like_first),
@@ -224,6 +245,7 @@ _SPECIAL: Mapping[str, Callable[[Attrs, list[TensorType | None]], ValueType]] = 
     **dict.fromkeys(_COMPARING, _comparing),
     "Where": _where,
     "Cast": _cast,
+    "STFT": _stft,
 }
 
 

@@ -149,12 +149,19 @@ def _per_input_element(attrs: Attrs, shapes: Sequence[Shape], out: Shape, block:
     return prod(shapes[0]) if shapes else 0
 
 
+def _frames(attrs: Attrs, shapes: Sequence[Shape], out: Shape, block: int) -> float:
+    """Every bin of every frame is a sum over the frame, as runtimes without a fast transform for any length have it."""
+    length = attrs.get("frame_length", 1)
+    return 2 * prod(out) * (length if isinstance(length, int) else 1)
+
+
 _COUNTERS: Mapping[str, Counter] = {
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
     "MatMul": _matmul,
     "Gemm": _gemm,
     "Einsum": _einsum,
+    "STFT": _frames,
     **dict.fromkeys("AveragePool MaxPool LpPool".split(), _pool),
     **dict.fromkeys(
         """GlobalAveragePool GlobalMaxPool ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2

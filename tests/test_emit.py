@@ -205,7 +205,8 @@ def test_nodes_written_anew_at_every_opset(module: str) -> None:
     runs = 0
     for count, (name, proto, feed) in enumerate(node_models(module)):
         runs += check_node(name, proto, feed, OPSETS if count < 16 else (), run_opsets=count < 4)
-    assert runs or module in ("layernormalization", "not_"), "no model of this module was run"
+    # onnx takes the spectrum of an STFT that does not say for two-sided, against its own default.
+    assert runs or module in ("layernormalization", "not_", "stft"), "no model of this module was run"
 
 
 POOLS = [

@@ -110,6 +110,8 @@ def one(
         ("Trilu", (3, 3), 14, {}, {}, {"k": 0, "upper": 1}),
         ("Trilu", (3, 3), 14, {"k": np.array(-1)}, {"upper": 0}, {"k": -1, "upper": 0}),
         ("CumSum", (2, 3), 14, {"a": np.array(-1)}, {}, {"axis": 1, "exclusive": 0, "reverse": 0}),
+        ("STFT", (2, 30), 17, {"s": np.array(4), "w": np.ones(8, np.float32)}, {"onesided": 1},
+         {"frame_step": 4, "frame_length": 8, "onesided": 1}),
         ("Shape", (2, 3, 4), 15, {}, {"start": -2, "end": 99}, {"start": 1}),
         ("Shape", (2, 3, 4), 15, {}, {"end": -1}, {"start": 0, "end": 2}),
         ("Shape", (2, 3, 4), 9, {}, {}, {"start": 0}),
