@@ -24,7 +24,7 @@ from superopt.engine_text import (
     answered_slots,
     attribute_field,
     declarations,
-    engine_rule,
+    engine_rules,
     interchangeable,
     load_row,
     load_table,
@@ -216,20 +216,24 @@ class Engine:
         """Adds a rule and returns its number, by which ``step`` runs it."""
         number = len(self._rules)
         self._rules.append(rule)
-        self._run([f"(ruleset rs-{number})"])
+        self._run([f"(ruleset {stage}-{number})" for stage in ("find", "make", "done")])
         for variant in [] if rule.siblings else variants(rule, arities):
             index = len(self._session.variants)
             self._run([f"(let $answer-{index} {_literal(functools.partial(_answered, self._number, index))})"])
-            compiled = engine_rule(variant, f"rs-{number}", f"$answer-{index}", "$part", number + 1)
+            compiled = engine_rules(variant, number, index, f"$answer-{index}", "$part")
             self._session.variants.append((variant, compiled))
             for made in compiled.constructors:
                 self.declare(made)
-            self._run([compiled.text])
+            for command in compiled.commands:
+                self._run([command])
         return number
 
     def step(self, number: int) -> tuple[int, bool]:
-        """Runs a rule once over all its new matches: how many there were, and whether anything changed."""
-        report = self._run([f"(run rs-{number} 1)"])[-1].report
+        """Runs a rule once over all its new matches: how many applied, and whether anything changed."""
+        if not self._run([f"(run find-{number} 1)"])[-1].report.updated:
+            return 0, False
+        report = self._run([f"(run make-{number} 1)"])[-1].report
+        self._run([f"(run done-{number} 1)"])
         return sum(report.num_matches_per_rule.values()), bool(report.updated)
 
     def settle(self) -> None:

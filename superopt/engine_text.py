@@ -67,9 +67,9 @@ class Field:
 
 @dataclass(frozen=True)
 class EngineRule:
-    """A rule's text for the engine, and the fields that it passes on a match."""
+    """The engine's commands for a rule, and the fields that it passes on a match."""
 
-    text: str
+    commands: tuple[str, ...]
     fields: tuple[Field, ...]
     constructors: tuple[Constructor, ...]
 
@@ -158,28 +158,39 @@ def load_row(number: int, node: Node, value_type: ValueType, *, constant: bool) 
     return "\t".join([*fields, str(int(constant))]) + "\n"
 
 
-def engine_rule(variant: Variant, ruleset: str, answer_function: str, part_function: str, number: int) -> EngineRule:
-    """The engine's rule for a variant; ``number`` is what its right side's nodes are marked with as made by.
+def engine_rules(variant: Variant, rule: int, number: int, answer_function: str, part_function: str) -> EngineRule:
+    """The engine's rules for a variant of the rule with this number; ``number`` counts variants.
 
-    ``answer_function`` takes the joined fields of a match and returns the joined attributes and types of the right
-    side's
-    slots, or the empty text; ``part_function`` takes such a text and an index.
+    Rulesets ``find-N``, ``make-N`` and ``done-N`` of rule N are run in turn. The first matches the left side; the
+    second
+    looks up types, asks ``answer_function`` (which takes the joined fields of a match and returns the joined attributes
+    and types of the right side's slots, or the empty text) and makes the right side, with ``part_function`` taking such
+    a text and an index; the third forgets the matches. Were the types part of the first query, each would be one more
+    table to join for every rule in every step, and the engine's time is in the number of these.
     """
     body, fields, texts, used = _left(variant)
-    for name in variant.variables:
-        body.append(f"(= y-{_word(name)} (type-of t-{_word(name)}))")
-        fields.append(Field("type", name))
-        texts.append(f"y-{_word(name)}")
-    for index, root in enumerate(_root_names(variant)):
-        body.append(f"(= y-root{index} (type-of {root}))")
-        fields.append(Field("root", index=index))
-        texts.append(f"y-root{index}")
+    roots = _root_names(variant)
+    terms = list(dict.fromkeys([*(f"t-{_word(name)}" for name in variant.variables), *roots]))
+    found = f"(found-{number} {' '.join([*terms, *texts])})"
+    sorts = " ".join(["T"] * len(terms) + ["String"] * len(texts))
+    known: list[str] = []
+    for kind, term, name, index in (
+        *(("type", f"t-{_word(name)}", name, 0) for name in variant.variables),
+        *(("root", root, "", index) for index, root in enumerate(roots)),
+    ):
+        fields.append(Field(kind, name, index))
+        texts.append(f"y-{len(known)}")
+        known.append(f"(= y-{len(known)} (type-of {term}))")
     joined = f"(+ {f' {quoted_separator()} '.join(texts)})" if len(texts) > 1 else texts[0]
-    body.append(f"(= p (py-to-string (py-call {answer_function} (py-from-string {joined}))))")
-    body.append('(!= p "")')
-    head = _right(variant, part_function, number, used)
-    text = f"(rule ({' '.join(body)})\n      ({' '.join(head)})\n      :ruleset {ruleset})"
-    return EngineRule(text, tuple(fields), tuple(used))
+    asked = f"(= p (py-to-string (py-call {answer_function} (py-from-string {joined}))))"
+    made = " ".join(_right(variant, part_function, rule + 1, used))
+    commands = (
+        f"(relation found-{number} ({sorts}))",
+        f"(rule ({' '.join(body)}) ({found}) :ruleset find-{rule})",
+        f'(rule ({" ".join([found, *known, asked])} (!= p "")) ({made}) :ruleset make-{rule})',
+        f"(rule ({found}) ((delete {found})) :ruleset done-{rule})",
+    )
+    return EngineRule(commands, tuple(fields), tuple(used))
 
 
 _CONST = Constructor(CONST, 0)
@@ -217,7 +228,7 @@ def _left(variant: Variant) -> tuple[list[str], list[Field], list[str], dict[Con
         match slot.pattern:
             case Apply(op):
                 attrs = attribute_text(slot.pattern)
-                made = Constructor(op, len(args))
+                made = Constructor(op, len(args), variant.among_constants)
                 used[made] = None
                 if attrs is None:
                     fields.append(Field("attrs", index=index))

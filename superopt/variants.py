@@ -29,6 +29,7 @@ class Variant:
     ``python`` are the conditions that Python must answer; ``constant`` the variables that must be constant,
     ``read`` those
     whose content must be known (both are matched natively). ``right`` is the skeleton of the right side.
+    ``among_constants``: the left side's operators are applied to constants alone.
     """
 
     rule: Rule
@@ -37,6 +38,7 @@ class Variant:
     read: tuple[str, ...]
     variables: tuple[str, ...]
     right: Skeleton
+    among_constants: bool = False
 
 
 def variants(rule: Rule, arities: Mapping[str, frozenset[int]]) -> list[Variant]:
@@ -45,7 +47,26 @@ def variants(rule: Rule, arities: Mapping[str, frozenset[int]]) -> list[Variant]
     for counts in _star_counts(rule, arities):
         expanded = rule.expanded(counts) if rule.stars else rule
         found += _variants(expanded)
-    return found
+    return found + [among_constants(variant) for variant in found if _moves_one_term(variant)]
+
+
+MOVEMENT = frozenset("Transpose Reshape Squeeze Unsqueeze Identity".split())
+
+
+def _moves_one_term(variant: Variant) -> bool:
+    """Whether the rule says how operators that move data undo or join each other.
+
+    What is constant is evaluated and not rewritten, with this exception: rules that move a Transpose to and fro past an
+    operator with a constant would else make ever longer chains of transposes of that constant, each a new term.
+    """
+    sides = (skeleton(variant.rule.left), variant.right)
+    operators = {slot.pattern.op for side in sides for slot in side.slots if isinstance(slot.pattern, Apply)}
+    return variant.rule.numeric == "exact" and len(variant.variables) == 1 and operators <= MOVEMENT
+
+
+def among_constants(variant: Variant) -> Variant:
+    """The same for terms that are constant."""
+    return replace(variant, among_constants=True, constant=variant.variables)
 
 
 def _variants(rule: Rule) -> list[Variant]:

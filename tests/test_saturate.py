@@ -279,3 +279,24 @@ def test_either_of_two_may_be_constant() -> None:
     graph = build.graph(build.node("MatMul", x, c), build.node("MatMul", c, x), build.node("MatMul", x, x))
     result = run(graph, text)
     assert [("Mul" in ops(result.egraph, root)) for root in result.egraph.roots] == [True, True, False]
+
+
+def test_a_transpose_moved_to_and_fro_past_a_constant_comes_to_rest() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[2,3]")
+    turned = build.node("Transpose", x, perm=(1, 0))
+    c = build.constant(np.ones((3, 2)))
+    graph = build.graph(build.node("Transpose", build.node("Add", turned, c), perm=(1, 0)))
+    text = """
+rule sinks: exact
+  Add(Transpose(x, perm=p), c) => Transpose(Add(x, Transpose(c, perm=inverse(p))), perm=p)
+  only if constant(c)
+rule twice: exact
+  Transpose(Transpose(x, perm=p), perm=q) => Transpose(x, perm=composed(p, q))
+rule nothing: exact
+  Transpose(x, perm=p) => x
+  when p == tuple(range(rank(x)))
+"""
+    result = run(graph, text)
+    assert result.stopped_by == "saturated"
+    assert "Add" in root_ops(result)
