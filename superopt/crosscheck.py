@@ -23,6 +23,9 @@ from superopt.terms import TensorType, TermGraph
 
 Array = NDArray[Any]
 
+_BLOCK = 1 << 20
+"""Elements that are compared at a time: weights are large, and need no copies for this."""
+
 
 class Conv(OpRun):
     op_domain = ""
@@ -149,14 +152,17 @@ def check_equal(what: str, first: Array, second: Array, bound: float) -> None:
         if not np.array_equal(first, second):
             raise NumericError(f"{what}: two evaluators disagree about an integer")
         return
-    finite = np.isfinite(first)
-    if not np.array_equal(finite, np.isfinite(second)) or not np.array_equal(
-        first[~finite], second[~finite], equal_nan=True
-    ):
-        raise NumericError(f"{what}: two evaluators disagree about what is finite")
-    scale = float(np.max(np.abs(first[finite]), initial=0.0))
+    scale = worst = 0.0
+    left, right = first.reshape(-1), second.reshape(-1)
+    for start in range(0, left.size, _BLOCK):
+        a, b = left[start : start + _BLOCK], right[start : start + _BLOCK]
+        finite = np.isfinite(a)
+        if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            raise NumericError(f"{what}: two evaluators disagree about what is finite")
+        a, b = a[finite], b[finite]
+        scale = max(scale, float(np.max(np.abs(a), initial=0.0)))
+        worst = max(worst, float(np.max(np.abs(a - b), initial=0.0)))
     allowed = 2 * bound if math.isfinite(bound) else 2.0**-26 * scale
-    worst = float(np.max(np.abs(first[finite] - second[finite]), initial=0.0))
     if worst > allowed:
         raise NumericError(
             f"{what}: two evaluators differ by {worst:.3g}, of which {allowed:.3g} may be rounding "

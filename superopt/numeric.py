@@ -156,9 +156,14 @@ def _computed(graph: TermGraph, wanted: Sequence[int], context: onnx.ModelProto 
     order = [index for index in _cone(graph, wanted, leaves) if index not in leaves]
     used = {index: leaves[index] for index in _cone(graph, wanted, leaves) if index in leaves}
     second = second_values(graph, order, used, wanted)
+    # Weights are large: what is not needed any more makes room for what is.
+    values = {index: values[index] for index in wanted}
+    leaves.clear()
+    used.clear()
     made: dict[int, Constant] = {}
-    for index, other in zip(wanted, second, strict=True):
-        value = values[index][0]
+    for place, index in enumerate(wanted):
+        value, other = values.pop(index)[0], second[place]
+        second[place] = np.zeros(0)
         what = f"constant %{index} ({graph.nodes[index].op})"
         if value is None:
             raise EvaluationError(f"{what} has no value")

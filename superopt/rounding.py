@@ -135,9 +135,8 @@ def largest(array: Array) -> float:
     """The largest finite magnitude in an array."""
     if array.dtype.kind != "f" or not array.size:
         return float(np.max(np.abs(array.astype(np.float64)), initial=0.0)) if array.dtype.kind in "iub" else 0.0
-    magnitude = np.abs(array)
-    top = float(np.max(magnitude))
-    return top if math.isfinite(top) else float(np.max(magnitude[np.isfinite(magnitude)], initial=0.0))
+    top = max(float(np.max(array)), -float(np.min(array)))
+    return top if math.isfinite(top) else float(np.max(np.abs(array[np.isfinite(array)]), initial=0.0))
 
 
 def _integers(attrs: Attrs, name: str) -> tuple[int, ...]:

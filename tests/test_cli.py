@@ -105,7 +105,7 @@ def test_the_output_can_be_elsewhere_and_options_arrive(folder: Path, capsys: py
     given = [
         "--without", "batchnorm-as-mul-and-add", "--numeric", "approximates", "--ignoring", "nan,infinity",
         "--cost", "nodes", "--limit", "nodes=500,iterations=3", "--inputs", "feed.npz", "--max-growth", "none",
-        "--initializers-are-constant", "--seed", "7", "--threads", "1",
+        "--initializers-are-constant", "--seed", "7", "--verify", "regions", "--external-data", "none", "--threads", "1",
     ]  # fmt: skip
     assert run("optimize", "m.onnx", "-o", "out/n.onnx", *FAST, *given, "--report", "out/r.json") == 0
     assert files(folder / "out") == ["n.onnx", "r.json"]
@@ -114,7 +114,8 @@ def test_the_output_can_be_elsewhere_and_options_arrive(folder: Path, capsys: py
         "rules": ["batchnorm"], "without": ["batchnorm-as-mul-and-add"], "numeric": "approximates",
         "ignoring": ["nan", "infinity"], "cost": "nodes", "limit": {"nodes": 500, "iterations": 3, "seconds": None},
         "inputs": "feed.npz", "input_shape": {}, "initializers_are_constant": True, "max_growth": None,
-        "select": "modelled", "seed": 7, "threads": 1,
+        "select": "modelled", "verify": "regions", "external_data": "none", "custom_op_library": [], "seed": 7,
+        "threads": 1,
     }  # fmt: skip
     capsys.readouterr()
     assert run("optimize", "m.onnx", *FAST, "--input-shape", "x:3,3,6,6", "--report", "r.json") == 0
