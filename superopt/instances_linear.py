@@ -123,7 +123,10 @@ def conv(request: Request, dice: Dice) -> Proposal:
     group = _group(request, dice, x[1] if x is not None else None, outputs)
     inputs = x[1] if x is not None else w[1] * group if w is not None else group * dice.channels()
     outputs = outputs if outputs is not None else group * dice.channels()
-    if any(len(values) != spatial for values in (kernel, strides, dilations, (pads or ())[::2] or kernel)):
+    if any(
+        len(values) != spatial
+        for values in (kernel, strides, dilations, kernel if pads is None or len(pads) == 2 * spatial else ())
+    ):
         return Proposal([x, w, bias])
     extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     if pads is None and x is not None and hint is not None and len(x) == spatial + 2:
@@ -148,7 +151,10 @@ def conv_transpose(request: Request, dice: Dice) -> Proposal:
     group = _group(request, dice, inputs, hint[1] if hint is not None and w is None else None)
     inputs = inputs if inputs is not None else group * dice.channels()
     per_group = w[1] if w is not None else hint[1] // group if hint is not None else dice.channels()
-    if any(len(values) != spatial for values in (kernel, strides, dilations, (pads or ())[::2] or kernel)):
+    if any(
+        len(values) != spatial
+        for values in (kernel, strides, dilations, kernel if pads is None or len(pads) == 2 * spatial else ())
+    ):
         return Proposal([x, w, None])
     extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     pads = pads if pads is not None else _free_pads(dice, extents, 1)
@@ -180,7 +186,10 @@ def pool(request: Request, dice: Dice) -> Proposal:
     kernel, strides, dilations, pads = _window(request, dice, spatial, request.ints("kernel_shape"))
     if request.op == "LpPool" and "dilations" not in request.attrs:
         dilations = (1,) * spatial
-    if any(len(values) != spatial for values in (kernel, strides, dilations, (pads or ())[::2] or kernel)):
+    if any(
+        len(values) != spatial
+        for values in (kernel, strides, dilations, kernel if pads is None or len(pads) == 2 * spatial else ())
+    ):
         return Proposal([x])
     extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     if pads is None and x is not None and hint is not None and len(x) == spatial + 2:

@@ -1,8 +1,8 @@
-"""Rule functions about padding as other systems say it: by mode, or by the kernel that a smaller one is to become."""
+"""Rule functions that spell out what TASO implies: padding by mode, enlarged kernels, batches, what can be joined."""
 
 from __future__ import annotations
 
-from superopt.conditions_types import same_dim
+from superopt.conditions_types import all_values, same_dim
 from superopt.values import Unknown, Value, attribute, predicate
 
 Ints = tuple[int, ...]
@@ -50,4 +50,15 @@ def batched(*values: Value) -> bool:
         value.rank == first.rank
         and all(same_dim(a, b) for a, b in zip(value.shape[:-2], first.shape[:-2], strict=True))
         for value in values
+    )
+
+
+@predicate()
+def joinable(axis: int, *values: Value | tuple[Value, ...]) -> bool:
+    """Concat along this axis takes them: of one rank, alike in all other axes."""
+    first, *others = all_values(values)
+    return axis < first.rank and all(
+        value.rank == first.rank
+        and all(same_dim(value.shape[place], first.shape[place]) for place in range(first.rank) if place != axis)
+        for value in others
     )
