@@ -92,6 +92,9 @@ def optimize(
     initializers_are_constant: Annotated[
         bool, typer.Option("--initializers-are-constant", help="Also those that are graph inputs.")
     ] = False,
+    target_opset: Annotated[
+        int | None, typer.Option(metavar="N", help="Convert to this opset first. [default: the model's own]")
+    ] = None,
     max_growth: Annotated[
         str | None, typer.Option(metavar="5%|0.05|none", help="How much larger the result may be. [default: 5%]")
     ] = None,
@@ -140,6 +143,7 @@ def optimize(
         inputs=inputs,
         input_shape=input_shape or None,
         initializers_are_constant=initializers_are_constant,
+        target_opset=target_opset,
         select=select,
         verify=verify,
         external_data=external_data,

@@ -50,7 +50,7 @@ class NodeWriter:
         self._names = dict(names.of_term)
         self._aliases = names.aliases
         self._projections = projections(graph, live)
-        self._fresh = FreshNames(all_names(lowered.model.proto))
+        self._fresh = FreshNames(all_names(lowered.model.proto) | lowered.model.reserved)
         self._taken = set(self._names.values()) | {name for name, _ in names.aliases}
         self._node_names: set[str] = set()
         self._ranks: dict[int, int] = {}

@@ -26,6 +26,7 @@ class Model:
     ``source`` are the bytes of the file where writing the message again would give others. ``made`` names the
     initializers that superopt added: they may move to a data file when the model is saved. ``held`` are the values of
     those that are placeholders in the message. ``libraries`` of custom operators are needed to run it.
+    ``reserved`` are names that values made anew must not have: those of the model that this is a body of.
     """
 
     proto: onnx.ModelProto
@@ -35,6 +36,7 @@ class Model:
     made: frozenset[str] = frozenset()
     held: Mapping[str, Constant] = field(default_factory=dict, repr=False)
     libraries: tuple[str, ...] = ()
+    reserved: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
     def opset(self) -> int:

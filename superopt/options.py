@@ -30,6 +30,9 @@ LIMITS = ("nodes", "iterations", "seconds")
 
 Feed: TypeAlias = "Mapping[str, NDArray[np.generic]]"
 
+OLDEST_TARGET = 7
+"""The oldest opset that a model may be converted to: rules know no older one."""
+
 DEFAULT_RULES = "default"
 DEFAULT_COST_MODEL = "onnxruntime"
 
@@ -70,6 +73,9 @@ class Options:
     initializers_are_constant: bool = False
     """Whether an initializer that is also a graph input counts as constant: callers can then no longer override it."""
 
+    target_opset: int | None = None
+    """The version of ONNX's operators that the model is converted to before it is optimized; None for its own."""
+
     max_growth: float | None = 0.05
     """How much larger the result may be, as a fraction of the model's bytes; None for as large as it gets."""
 
@@ -108,6 +114,8 @@ class Options:
         for name, shape in self.input_shape.items():
             for dim in shape:
                 _at_least("input-shape", f"{name}:{dim}", dim, 0, whole=True)
+        if self.target_opset is not None:
+            _at_least("target-opset", str(self.target_opset), self.target_opset, OLDEST_TARGET, whole=True)
         if self.max_growth is not None:
             _at_least("max-growth", str(self.max_growth), self.max_growth, 0)
         _at_least("seed", str(self.seed), self.seed, 0, whole=True)

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from superopt.bodies import bodies
 from superopt.cost import CostModel, graph_cost
+from superopt.descent import saturations
 from superopt.inspection import model_bytes, opaque_operators
+from superopt.lower import lower
 from superopt.model import Model, standard_domain
+from superopt.numeric import settle
 from superopt.report import FORMAT, BeforeAfter, Choice, Latency, Report, RuleRun
 from superopt.saturate import Saturation
+from superopt.scopes import graphs_in
 from superopt.search import Found, Search, limits_of
 from superopt.selection import Selection
 from superopt.soundness import Sound
 from superopt.verdict import outputs
+from superopt.verify import Verification
 from superopt.version import versions
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that a run leaves behind."""
+    """All that a run leaves behind; ``original`` is what was given, and ``converted`` how its conversion to another
+    opset was verified, if there was one."""
 
+    original: Model
+    converted: Verification | None
     search: Search
     cost_model: CostModel
     sound: Sound
@@ -31,8 +40,10 @@ class Outcome:
     @property
     def model(self) -> Model:
         """What is handed back: what was selected, or the original."""
+        if self.sound.problems:
+            return self.original
         winner = self.selection.winner
-        return self.search.lowered.model if winner is None else winner.found.model
+        return self.search.original if winner is None else winner.found.model
 
 
 def document(outcome: Outcome) -> Report:
@@ -41,15 +52,17 @@ def document(outcome: Outcome) -> Report:
     lowered, options, cost_model = search.lowered, search.options, outcome.cost_model
     winner = selection.winner
     found = winner.found if winner else None
-    verification = winner.verification if winner else sound.attempt.verification if sound.problems else None
+    fallback = sound.attempt.verification if sound.problems else outcome.converted
+    verification = winner.verification if winner else fallback
     saturation = sound.attempt.saturation
-    stopped_by = saturation.stopped_by if saturation else "error"
-    before, after = operator_counts(lowered.model), operator_counts(outcome.model)
+    runs = list(saturations(saturation, sound.attempt.found)) if saturation else []
+    before, after = operator_counts(outcome.original), operator_counts(outcome.model)
+    price = model_cost(search.original, cost_model, search)
     return {
         "format": FORMAT,
         "versions": versions(),
-        "source": lowered.model.label,
-        "opset": lowered.model.opset,
+        "source": outcome.original.label,
+        "opset": outcome.model.opset,
         "settings": {**options.settings, "limit": _limits(options.limit)},
         "seed": options.seed,
         "rules": {
@@ -57,15 +70,20 @@ def document(outcome: Outcome) -> Report:
             "hash": sound.rules.hash,
             "count": len(sound.rules),
         },
-        "stopped_by": stopped_by,
+        "stopped_by": next((run.stopped_by for run in runs if run.stopped_by != "saturated"), "saturated")
+        if runs
+        else "error",
         "reproducible": search.deadline is None and options.select == "modelled",
-        "iterations": saturation.iterations if saturation else 0,
-        "rule_runs": _rule_runs(saturation),
-        "egraph": None
-        if saturation is None
-        else {"classes": len(saturation.egraph.classes), "nodes": saturation.egraph.size},
+        "iterations": max((run.iterations for run in runs), default=0),
+        "rule_runs": _rule_runs(runs),
+        "egraph": {
+            "classes": sum(len(run.egraph.classes) for run in runs),
+            "nodes": sum(run.egraph.size for run in runs),
+        }
+        if runs
+        else None,
         "choice": _choice(found),
-        "changed": found is not None,
+        "changed": outcome.model is not outcome.original,
         "verified": not sound.problems,
         "verified_by": verification.reason if verification else "it is the original",
         "regions": verification.regions if verification else None,
@@ -73,14 +91,14 @@ def document(outcome: Outcome) -> Report:
         "feeds": list(verification.feeds) if verification else [],
         "problems": [*sound.problems, *([selection.problem] if selection.problem else [])],
         "left_out": list(sound.left_out),
-        "rules_used": list(found.extraction.rules_used) if found else [],
+        "rules_used": list(found.rules_used) if found else [],
         "opaque": opaque_operators(lowered),
         "nodes": {"before": before.total(), "after": after.total()},
         "operators": _operators(before, after),
-        "bytes": {"before": search.original_bytes, "after": model_bytes(outcome.model)},
+        "bytes": {"before": model_bytes(outcome.original), "after": model_bytes(outcome.model)},
         "cost": {
-            "before": graph_cost(search.graph, cost_model, search.sizes).total,
-            "after": graph_cost(found.graph if found else search.graph, cost_model, search.sizes).total,
+            "before": price,
+            "after": found_cost(search, found, outcome.model, cost_model) if found else price,
             "unit": cost_model.unit,
             "model": cost_model.name,
             "hash": cost_model.hash,
@@ -93,11 +111,32 @@ def document(outcome: Outcome) -> Report:
 
 
 def operator_counts(model: Model) -> Counter[str]:
-    """How often each operator stands in the main graph; those of other domains with their domain in front."""
+    """How often each operator stands in a model, in its bodies too; those of other domains with their domain in
+    front."""
     return Counter(
         f"{domain}.{node.op_type}" if (domain := standard_domain(node.domain)) else node.op_type
-        for node in model.proto.graph.node
+        for graph in graphs_in(model.proto.graph)
+        for node in graph.node
     )
+
+
+def model_cost(model: Model, cost_model: CostModel, search: Search) -> float:
+    """What running a model costs, every body in it once."""
+    if model is search.lowered.model:
+        return graph_cost(search.graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
+    graph = lower(model, search.options.initializers_are_constant).graph
+    graph = settle(graph, context=model.proto)
+    return graph_cost(graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
+
+
+def found_cost(search: Search, found: Found, model: Model, cost_model: CostModel) -> float:
+    """What running a model that was found costs, every body in it once."""
+    return graph_cost(found.graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
+
+
+def _bodies_cost(model: Model, cost_model: CostModel, search: Search) -> float:
+    graphs = (settle(lower(body).graph, context=body.proto) for body in bodies(model))
+    return sum(graph_cost(graph, cost_model, search.sizes).total for graph in graphs)
 
 
 def _operators(before: Counter[str], after: Counter[str]) -> dict[str, BeforeAfter]:
@@ -111,13 +150,14 @@ def _limits(given: Mapping[str, int | float]) -> dict[str, int | float | None]:
     return {"nodes": limits.nodes, "iterations": limits.iterations, "seconds": limits.seconds}
 
 
-def _rule_runs(saturation: Saturation | None) -> dict[str, RuleRun]:
-    if saturation is None:
-        return {}
-    return {
-        name: {"matches": count, "seconds": round(saturation.seconds.get(name, 0.0), 6)}
-        for name, count in saturation.matches.items()
-    }
+def _rule_runs(runs: Sequence[Saturation]) -> dict[str, RuleRun]:
+    found: dict[str, RuleRun] = {}
+    for run in runs:
+        for name, count in run.matches.items():
+            line = found.setdefault(name, {"matches": 0, "seconds": 0.0})
+            line["matches"] += count
+            line["seconds"] = round(line["seconds"] + run.seconds.get(name, 0.0), 6)
+    return found
 
 
 def _choice(found: Found | None) -> Choice | None:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from superopt.convert import converted
 from superopt.cost import CostBreakdown, CostModel, graph_cost
 from superopt.cost import load as load_cost_model
+from superopt.descent import Descent
 from superopt.errors import EvaluationError
 from superopt.evaluate import check_libraries
 from superopt.feeds import Feeds
@@ -22,6 +24,7 @@ from superopt.numeric import settle
 from superopt.options import DEFAULT_COST_MODEL, Feed, Options, options
 from superopt.outcome import Outcome, document
 from superopt.perturb import weight_bytes
+from superopt.prepare import prepared
 from superopt.progress import Clock, Watcher
 from superopt.result import Result
 from superopt.rule_text import load as load_rules
@@ -29,7 +32,7 @@ from superopt.rules import RuleSet
 from superopt.sample import sample
 from superopt.search import Search
 from superopt.selection import selected
-from superopt.soundness import Sound, first_sound
+from superopt.soundness import Sound, first_sound, unsound
 from superopt.verdict import Verifier, bound_of
 from superopt.verify import Verification
 from superopt.verify_regions import LARGEST_RUN
@@ -50,6 +53,7 @@ def optimize(
     inputs: str | os.PathLike[str] | Feed | None = None,
     input_shape: Mapping[str, Sequence[int]] | None = None,
     initializers_are_constant: bool = False,
+    target_opset: int | None = None,
     max_growth: str | float | None = 0.05,
     select: str | None = None,
     verify: str | None = None,
@@ -66,9 +70,9 @@ def optimize(
     """
     chosen = options(
         rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit, inputs=inputs,
-        input_shape=input_shape, initializers_are_constant=initializers_are_constant, max_growth=max_growth,
-        select=select, verify=verify, external_data=external_data, custom_op_library=custom_op_library, seed=seed,
-        threads=threads,
+        input_shape=input_shape, initializers_are_constant=initializers_are_constant,
+        target_opset=target_opset, max_growth=max_growth, select=select, verify=verify, external_data=external_data,
+        custom_op_library=custom_op_library, seed=seed, threads=threads,
     )  # fmt: skip
     return run(load(model), chosen, watcher)
 
@@ -82,19 +86,28 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
 
     with clock.stage("rules"):
         rules, cost_model = rules_of(chosen), cost_model_of(chosen)
+    start = original
+    if chosen.target_opset is not None:
+        with clock.stage("convert"):
+            start = converted(original, chosen.target_opset)
     with clock.stage("lower"):
-        lowered = lower(original, chosen.initializers_are_constant)
-        graph = settle(lowered.graph, context=original.proto)
+        model, ahead = prepared(start)
+        lowered = lower(model, chosen.initializers_are_constant)
+        graph = settle(lowered.graph, context=model.proto)
     clock.watcher.dumped("terms", graph.text)
     with clock.stage("sample"):
         feeds = feeds_of(original, chosen)
 
-    search = Search(lowered, graph, chosen, clock, sizes_of(feeds), deadline)
     verifier = Verifier(original, feeds, chosen, clock, bound_of(rules))
-    sound = first_sound(search, rules, cost_model, verifier)
+    descent = Descent(Search(start, lowered, graph, chosen, clock, sizes_of(feeds), deadline, ahead))
+    verified = None if start is original else verifier(start)
+    if verified is None or verified.agree:
+        sound = first_sound(descent, rules, cost_model, verifier)
+    else:
+        sound = unsound(rules, verified)
     dump(sound, clock.watcher)
-    selection = selected(search, sound, cost_model, verifier, feeds.values)
-    outcome = Outcome(search, cost_model, sound, selection, clock.seconds)
+    selection = selected(descent, sound, cost_model, verifier, feeds.values)
+    outcome = Outcome(original, verified, descent.search, cost_model, sound, selection, clock.seconds)
     return Result(outcome.model, document(outcome), chosen.external_data)
 
 

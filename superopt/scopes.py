@@ -30,6 +30,14 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return found
 
 
+def graphs_in(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    """A graph and all those in it, at any depth, outer ones first."""
+    found = [graph]
+    for item in found:  # it grows while it is read
+        found.extend(inner for node in item.node for inner in subgraphs(node))
+    return found
+
+
 def captured_names(node: onnx.NodeProto) -> tuple[str, ...]:
     """The outer values that a node's subgraphs use, in order of first use, each once."""
     return free_names(subgraphs(node))

@@ -34,26 +34,59 @@ _LEAST_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Found:
-    """A model that was found, and how. ``graph`` is what it computes; its ``bytes`` are those of all its files."""
+    """A model that was found, and how. ``graph`` is what it computes; its ``bytes`` are those of all its files;
+    ``bodies`` are the searches in its subgraphs."""
 
     name: str
     model: Model
     graph: TermGraph
     extraction: Extraction
     bytes: int
+    bodies: tuple[BodyRun, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What it computes, in its bodies too: equal for equal models."""
+        return "\n".join([self.graph.text(), *(run.found.text for run in self.bodies if run.found is not None)])
+
+    @property
+    def rules_used(self) -> tuple[str, ...]:
+        """The rules that made what was chosen, each once."""
+        inner = [run.found.rules_used for run in self.bodies if run.found is not None]
+        return tuple(dict.fromkeys(rule for rules in (self.extraction.rules_used, *inner) for rule in rules))
+
+
+@dataclass(frozen=True)
+class BodyRun:
+    """A body that was searched, and what was found for it."""
+
+    search: Search
+    saturation: Saturation
+    found: Found | None
+
+    @property
+    def better(self) -> Model | None:
+        """The body as it is to be; None where that is as it was."""
+        if self.found is None or (self.found.model is self.search.lowered.model and not self.search.ahead):
+            return None
+        return self.found.model
 
 
 @dataclass(frozen=True)
 class Search:
-    """What stays the same while a model is searched for, under whatever rules. ``sizes`` are what symbolic dimensions
-    are priced at, ``deadline`` is when the time that the user gave ends (by ``time.perf_counter``)."""
+    """What stays the same while a model is searched for, under whatever rules. ``lowered`` is where the search starts:
+    the ``original``, or what it was prepared to, which is ``ahead`` where that is better already. ``sizes`` are what
+    symbolic dimensions are priced at, ``deadline`` is when the time that the user gave ends (by
+    ``time.perf_counter``)."""
 
+    original: Model
     lowered: Lowered
     graph: TermGraph
     options: Options
     clock: Clock
     sizes: Mapping[str, int]
     deadline: float | None
+    ahead: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -66,19 +99,16 @@ class Search:
         with self.clock.stage("saturate"):
             return saturate(self.graph, rules, self.limits, self.lowered.model.opset)
 
-    def choose(self, saturation: Saturation, cost_model: CostModel, caution: float = 0.0) -> Found | None:
-        """The cheapest model that has grown no more than allowed; None where that is the original.
-
-        With ``caution`` only what gains more than that fraction is changed.
-        """
-        found = self._cheapest(saturation, cost_model, caution)
-        return None if found is None or found.model is self.lowered.model else found
-
     def price(self, found: Found, cost_model: CostModel) -> float:
         """What running a model costs, by any cost model."""
-        return graph_cost(found.graph, cost_model, self.sizes).total
+        inner = (run.search.price(run.found, cost_model) for run in found.bodies if run.found is not None)
+        return graph_cost(found.graph, cost_model, self.sizes).total + sum(inner)
 
-    def _cheapest(self, saturation: Saturation, cost_model: CostModel, caution: float) -> Found | None:
+    def choose(self, saturation: Saturation, cost_model: CostModel, caution: float = 0.0) -> Found | None:
+        """The cheapest model that has grown no more than allowed, bodies left as they are; it may be the same model.
+
+        With ``caution`` only what gains more than that fraction is changed. None where every model has grown too much.
+        """
         extraction = self._extract(saturation, cost_model, None, caution)
         found = self._within_bounds(saturation, cost_model, extraction)
         if found is not None:
@@ -94,12 +124,17 @@ class Search:
     @property
     def original_bytes(self) -> int:
         """The bytes of the original, in all its files."""
-        return model_bytes(self.lowered.model)
+        return model_bytes(self.original)
+
+    @property
+    def allowed_bytes(self) -> float:
+        """The bytes that a result may have."""
+        growth = self.options.max_growth
+        return float("inf") if growth is None else self.original_bytes * (1 + growth)
 
     def _within_bounds(self, saturation: Saturation, cost_model: CostModel, extraction: Extraction) -> Found | None:
         """The model of what was chosen, if it has not grown too much. Weights are made only where that may be."""
-        growth = self.options.max_growth
-        allowed = float("inf") if growth is None else self.original_bytes * (1 + growth)
+        allowed = self.allowed_bytes
         if extraction.constant_bytes > allowed:
             return None
         found = self._made(saturation, extraction, cost_model)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from superopt.cost import CostModel
+from superopt.descent import Descent
 from superopt.errors import EvaluationError, SuperoptError
 from superopt.evaluate import Feed, Runner
 from superopt.measure import Latencies, measure_calls
 from superopt.model import Model
 from superopt.report import Candidate
-from superopt.search import Found, Search
+from superopt.search import Found
 from superopt.soundness import Check, Sound
 from superopt.verify import Verification
 
@@ -44,37 +45,40 @@ class Selection:
     problem: str | None = None
 
 
-def selected(search: Search, sound: Sound, cost_model: CostModel, check: Check, feeds: Sequence[Feed]) -> Selection:
+def selected(descent: Descent, sound: Sound, cost_model: CostModel, check: Check, feeds: Sequence[Feed]) -> Selection:
     """The winner among what was found, by the clock where the options ask for it and the model runs."""
+    search = descent.search
     if sound.found is None or sound.attempt.verification is None:
         return Selection(None)
     first = Verified(sound.found, sound.attempt.verification, search.price(sound.found, cost_model))
     if search.options.select == "modelled" or not feeds:
         return Selection(first, candidates=(_line(first, None, "chosen by the cost model"),))
-    found = [first, *_alternatives(search, sound, cost_model, check, first)]
+    found = [first, *_alternatives(descent, sound, cost_model, check, first)]
     with search.clock.stage("measure"):
-        return by_the_clock(search.lowered.model, found, feeds[0], threads=search.options.threads)
+        return by_the_clock(search.original, found, feeds[0], threads=search.options.threads)
 
 
-def _alternatives(search: Search, sound: Sound, cost_model: CostModel, check: Check, first: Verified) -> list[Verified]:
+def _alternatives(
+    descent: Descent, sound: Sound, cost_model: CostModel, check: Check, first: Verified
+) -> list[Verified]:
     """What is chosen from the same e-graph with more caution, where that is something else and is verified."""
     saturation = sound.attempt.saturation
-    seen = {first.found.graph.text()}
+    seen = {first.found.text}
     others: list[Verified] = []
     if saturation is None:
         return others
     for caution in CAUTIONS:
         try:
-            found = search.choose(saturation, cost_model, caution)
-            if found is None or found.graph.text() in seen:
+            found = descent.choose(saturation, sound.rules, cost_model, caution)
+            if found is None or found.text in seen:
                 continue
-            seen.add(found.graph.text())
+            seen.add(found.text)
             verification = check(found.model)
         except SuperoptError:
             continue  # A second opinion that cannot be had is none; the first one is verified.
         if verification.agree:
             named = replace(found, name=f"{found.name}, caution {caution:g}")
-            others.append(Verified(named, verification, search.price(found, cost_model)))
+            others.append(Verified(named, verification, descent.search.price(found, cost_model)))
     return others
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from superopt.blame import guilty
 from superopt.cost import CostModel
+from superopt.descent import Descent, saturations
 from superopt.errors import SuperoptError
 from superopt.model import Model
 from superopt.report import LeftOut
 from superopt.rules import RuleSet
 from superopt.saturate import Saturation
-from superopt.search import Found, Search
+from superopt.search import Found
 from superopt.verify import Verification
 
 MOST_LEFT_OUT = 4
@@ -46,12 +47,12 @@ class Sound:
         return None if self.attempt.problem else self.attempt.found
 
 
-def attempt(search: Search, rules: RuleSet, cost_model: CostModel, check: Check) -> Attempt:
+def attempt(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check) -> Attempt:
     """One try under some rules: search, choose, verify. What superopt itself raises is what was wrong."""
     saturation = found = verification = None
     try:
-        saturation = search.saturate(rules)
-        found = search.choose(saturation, cost_model)
+        saturation = descent.search.saturate(rules)
+        found = descent.choose(saturation, rules, cost_model)
         if found is None:
             return Attempt(saturation)
         verification = check(found.model)
@@ -60,31 +61,36 @@ def attempt(search: Search, rules: RuleSet, cost_model: CostModel, check: Check)
     return Attempt(saturation, found, verification, None if verification.agree else verification.reason)
 
 
-def first_sound(search: Search, rules: RuleSet, cost_model: CostModel, check: Check) -> Sound:
+def first_sound(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check) -> Sound:
     """The first try that is verified; guilty rules are left out of it. The original's, where nothing else is sound."""
     left_out: tuple[LeftOut, ...] = ()
     while True:
-        tried = attempt(search, rules, cost_model, check)
+        tried = attempt(descent, rules, cost_model, check)
         if tried.problem is None:
             return Sound(tried, rules, left_out)
         blameless = tried.verification is not None and not tried.verification.ran
         give_up = blameless or len(left_out) >= MOST_LEFT_OUT
-        culprit = None if give_up else _culprit(search, rules, cost_model, check, tried)
+        culprit = None if give_up else _culprit(descent, rules, cost_model, check, tried)
         if culprit is None:
             return Sound(tried, rules, left_out, (tried.problem,))
         left_out = (*left_out, {"rule": culprit, "because": tried.problem})
         rules = rules.without(culprit)
 
 
-def _culprit(search: Search, rules: RuleSet, cost_model: CostModel, check: Check, tried: Attempt) -> str | None:
+def unsound(rules: RuleSet, verification: Verification) -> Sound:
+    """What there is to say where a model was not right before any rule."""
+    return Sound(Attempt(verification=verification, problem=verification.reason), rules, (), (verification.reason,))
+
+
+def _culprit(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check, tried: Attempt) -> str | None:
     """The rule that a try failed by, among those that matched, or all where it did not come that far.
 
     Those that made a chosen node are not enough: a rule may only have said that two terms are equal.
     """
-    matches = None if tried.saturation is None else tried.saturation.matches
-    suspects = tuple(rule.name for rule in rules if matches is None or matches.get(rule.name))
+    runs = list(saturations(tried.saturation, tried.found)) if tried.saturation and tried.found else None
+    suspects = tuple(rule.name for rule in rules if runs is None or any(run.matches.get(rule.name) for run in runs))
 
     def wrong(names: tuple[str, ...]) -> bool:
-        return attempt(search, rules.without(*names), cost_model, check).problem is not None
+        return attempt(descent, rules.without(*names), cost_model, check).problem is not None
 
     return guilty(suspects, wrong)
