@@ -180,3 +180,10 @@ def tuple_sum(left: Ints, right: Ints) -> Ints:
 def growing(pads: Ints) -> bool:
     """No pad crops."""
     return all(pad >= 0 for pad in pads)
+
+
+@attribute()
+def moved_pads(pads: Ints, perm: Ints) -> Ints:
+    """The pads, of all axes, of x with which ``Pad(Transpose(x, perm=perm), pads=pads)`` is a Transpose."""
+    places, count = inverse(perm), len(perm)
+    return tuple(pads[place] for place in places) + tuple(pads[count + place] for place in places)
