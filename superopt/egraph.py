@@ -14,14 +14,14 @@ from typing import Any
 import cloudpickle
 from egglog import bindings
 
-from superopt.eclasses import EClass, EGraph, ENode
+from superopt.eclasses import EGraph
 from superopt.engine_text import (
     NO_TERM,
     PROGRAM,
     SEPARATOR,
     Constructor,
     EngineRule,
-    answered_slots,
+    answered_parts,
     attribute_field,
     declarations,
     engine_rules,
@@ -35,6 +35,7 @@ from superopt.errors import EGraphError, InferenceError
 from superopt.matching import Clash, Match, answer
 from superopt.rules import Rule
 from superopt.shapes import join
+from superopt.snapshot import CONTRADICTION, Snapshot, read
 from superopt.terms import (
     ABSENT,
     CONST,
@@ -53,9 +54,6 @@ from superopt.variants import Variant, variants
 
 CHUNK = 20
 """Commands a piece of program text has: the engine's memory grows with the square of a piece's length."""
-
-CONTRADICTION = "!"
-"""The type of a class that terms of different types have been merged into; no rule matches on it."""
 
 
 @dataclass
@@ -107,12 +105,15 @@ def _answer(known: _Session, index: int, text: str) -> str:
     if isinstance(result, Clash):
         known.clashes.setdefault(result.rule, result)
         return ""
-    answers: list[str] = []
-    for slot in answered_slots(variant):
-        node, made = result.nodes[slot], result.constants[slot]
+    for made in result.constants:
         if made is not None:
             known.constants.setdefault(made.key, made)
-        answers += [made.key if made is not None else node.attrs.text, type_text(result.types[slot])]
+    answers = [
+        type_text(result.types[part.slot])
+        if part.what == "type"
+        else attribute_field(result.nodes[part.slot].op, result.nodes[part.slot].attrs)
+        for part in answered_parts(variant)
+    ]
     # A right side that is a bare variable has nothing to tell, but must not be the empty text.
     return SEPARATOR.join(answers) or SEPARATOR
 
@@ -141,15 +142,6 @@ def _joined_type(session: int, old: str, new: str) -> str:
 def _literal(function: Callable[..., Any]) -> str:
     """A Python function as a literal of the engine; functions of this module travel by reference."""
     return f'(py-object "{base64.standard_b64encode(cloudpickle.dumps(function)).decode()}")'
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A frozen e-graph, expressions of the engine for the classes that have a name, and each node's constructor."""
-
-    egraph: EGraph
-    names: Mapping[int, str]
-    constructors: tuple[tuple[Constructor, ...], ...]
 
 
 class Engine:
@@ -190,18 +182,6 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def graph(self) -> TermGraph:
-        return self._graph
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        return tuple(self._rules)
-
-    @property
-    def constructors(self) -> tuple[Constructor, ...]:
-        return tuple(self._declared)
 
     @property
     def clashes(self) -> tuple[Clash, ...]:
@@ -294,7 +274,9 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """The e-graph as it is, and how the engine knows its classes and nodes."""
-        return _read(self._engine.freeze(), self._engine, self)
+        return read(
+            self._engine.freeze(), self._engine, self._graph, self._rules, tuple(self._declared), self.constants
+        )
 
     def _load(self) -> None:
         constant: list[bool] = []
@@ -344,69 +326,3 @@ def _is_constant(node: Node, constant: Sequence[bool], graph: TermGraph) -> bool
     if node.op == OPAQUE and not graph.opaque[str(node.attrs["key"])].deterministic:
         return False
     return all(constant[arg] for arg in node.args if arg != ABSENT)
-
-
-def _read(frozen: Any, engine: Any, owner: Engine) -> Snapshot:
-    """The engine's tables as classes; helper tables are left out."""
-    tables = frozen.functions
-    texts: dict[Any, str] = {}
-
-    def text(value: Any) -> str:
-        if value not in texts:
-            texts[value] = engine.value_to_string(value)
-        return texts[value]
-
-    absent = {row.output for row in tables["no-term"].rows}
-    index: dict[Any, int] = {}
-    names: dict[int, str] = {}
-    loaded = [(number, value) for number, value in _numbered(tables["V"].rows, engine) if number != ABSENT]
-    for table, numbered in (("V", loaded), ("W", _numbered(tables["W"].rows, engine))):
-        for number, value in numbered:
-            names.setdefault(index.setdefault(value, len(index)), f"({table} {number})")
-    rows: list[tuple[int, Constructor, tuple[Any, ...], str, int | None, bool]] = []
-    for made in owner.constructors:
-        made_by = {tuple(row.inputs): engine.value_to_i64(row.output) for row in tables[f"from-{made.suffix}"].rows}
-        for row in tables[made.suffix].rows:
-            inputs = tuple(row.inputs)
-            where = index.setdefault(row.output, len(index))
-            rows.append((where, made, inputs[:-1], text(inputs[-1]), made_by.get(inputs), row.subsumed))
-    class_of = tuple(index[value] for _, value in loaded)
-    originals = _originals(owner.graph, class_of)
-    nodes: list[dict[tuple[str, tuple[int, ...], Attrs], ENode]] = [{} for _ in range(len(index))]
-    constructors: list[list[Constructor]] = [[] for _ in range(len(index))]
-    for where, made, args, attr_text, maker, aside in rows:
-        children = tuple(ABSENT if arg in absent else index[arg] for arg in args)
-        key = (made.op, children, Attrs.of(key=attr_text) if made.op == CONST else Attrs(attr_text))
-        original = originals.get(key)
-        rule = owner.rules[maker - 1].name if maker is not None and original is None else None
-        # A node may stand there twice, once as one of constants. What was set aside is kept only if it is original.
-        if key not in nodes[where] and (original is not None or not aside):
-            nodes[where][key] = ENode(*key, rule, original)
-            constructors[where].append(made)
-    constant = {index[row.inputs[0]] for row in tables["is-constant"].rows if row.inputs[0] in index}
-    types = {index[row.inputs[0]]: text(row.output) for row in tables["type-of"].rows if row.inputs[0] in index}
-    classes = tuple(
-        EClass(tuple(members.values()), _known_type(types.get(number, "?")), number in constant)
-        for number, members in enumerate(nodes)
-    )
-    roots = tuple(class_of[root] for root in owner.graph.roots)
-    egraph = EGraph(classes, roots, class_of, dict(owner.constants), owner.graph.opaque)
-    return Snapshot(egraph, names, tuple(map(tuple, constructors)))
-
-
-def _known_type(text: str) -> ValueType:
-    return None if text == CONTRADICTION else parse_type(text)
-
-
-def _numbered(rows: Any, engine: Any) -> list[tuple[int, Any]]:
-    """The classes that are known by number, in order of number."""
-    return sorted((engine.value_to_i64(row.inputs[0]), row.output) for row in rows)
-
-
-def _originals(graph: TermGraph, class_of: Sequence[int]) -> dict[tuple[str, tuple[int, ...], Attrs], int]:
-    """Which lowered term each e-node was loaded from; the first, where several have become one."""
-    found: dict[tuple[str, tuple[int, ...], Attrs], int] = {}
-    for index, node in enumerate(graph.nodes):
-        children = tuple(ABSENT if arg == ABSENT else class_of[arg] for arg in node.args)
-        found.setdefault((node.op, children, node.attrs), index)
-    return found

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from superopt.instantiate import skeleton
 from superopt.matching import attribute_text
+from superopt.operators import operator
 from superopt.rules import Absent, Apply, Made, Number, Output, Pattern, Var
 from superopt.terms import ABSENT, CONST, OPAQUE, PROJECT, Attrs, Node, ValueType, type_text
-from superopt.variants import Variant
+from superopt.variants import MOVEMENT, Variant
 
 SEPARATOR = "\x1f"
 """Between the fields of a match and of an answer; no field holds it."""
@@ -260,28 +262,31 @@ def _right(variant: Variant, part_function: str, number: int, used: dict[Constru
     shape = variant.right
     head: list[str] = []
     names: list[str] = []
-    fields = 0
     constant = constant_slots(variant)
+    parts = {part: index for index, part in enumerate(answered_parts(variant))}
+
+    def asked(part: Part) -> str:
+        return f"(py-to-string (py-call {part_function} (py-from-string p) (py-from-int {parts[part]})))"
+
     for index, slot in enumerate(shape.slots):
         if isinstance(slot.pattern, Var):
             names.append(f"t-{_word(slot.pattern.name)}")
             continue
         names.append(f"n-{index}")
         args = [NO_TERM if arg == ABSENT else names[arg] for arg in slot.args]
-        attrs = f"(py-to-string (py-call {part_function} (py-from-string p) (py-from-int {fields})))"
-        value_type = f"(py-to-string (py-call {part_function} (py-from-string p) (py-from-int {fields + 1})))"
         made = Constructor(*_operator_of(slot.pattern, len(args)))
         if constant[index] and made != _CONST:
             made = Constructor(made.op, made.arity, constant=True)
         used[made] = None
-        fields_text = " ".join([*args, f"s-{index}"])
-        head.append(f"(let s-{index} {attrs})")
-        head.append(f"(let n-{index} ({made.suffix} {fields_text}))")
-        head.append(f"(set (from-{made.suffix} {fields_text}) {number})")
-        head.append(f"(set (type-of n-{index}) {value_type})")
+        fixed = _fixed_attributes(slot.pattern)
+        fields = " ".join([*args, f"s-{index}"])
+        head.append(f"(let s-{index} {asked(Part(index, 'attrs')) if fixed is None else quoted(fixed)})")
+        head.append(f"(let n-{index} ({made.suffix} {fields}))")
+        head.append(f"(set (from-{made.suffix} {fields}) {number})")
+        if Part(index, "type") in parts:
+            head.append(f"(set (type-of n-{index}) {asked(Part(index, 'type'))})")
         if constant[index]:
             head.append(f"(is-constant n-{index})")
-        fields += 2
     for left, root in zip(_root_names(variant), shape.roots, strict=True):
         head.append(f"(union {left} {names[root]})")
     return head
@@ -299,9 +304,46 @@ def _operator_of(pattern: Pattern, arity: int) -> tuple[str, int]:
             raise TypeError("no node of the right side")
 
 
-def answered_slots(variant: Variant) -> list[int]:
-    """The slots of the right side that an answer tells attributes and type of, in order."""
-    return [index for index, slot in enumerate(variant.right.slots) if not isinstance(slot.pattern, Var)]
+@dataclass(frozen=True)
+class Part:
+    """A part of an answer: the attributes (the key, for a constant) or the type of a slot of the right side."""
+
+    slot: int
+    what: Literal["attrs", "type"]
+
+
+def answered_parts(variant: Variant) -> list[Part]:
+    """The parts of an answer, in order: what cannot be told from the rule alone, and is needed by the engine.
+
+    Each part is a call from the engine, so that they are worth sparing. The types inside a formula for a weight are
+    inferred when the e-graph is read.
+    """
+    shape, constant = variant.right, constant_slots(variant)
+    seen = set(shape.roots)
+    for index, slot in enumerate(shape.slots):
+        # Rules look at transposes among constants too.
+        if not constant[index] or (isinstance(slot.pattern, Apply) and slot.pattern.op in MOVEMENT):
+            seen.update(slot.args)
+    parts: list[Part] = []
+    for index, slot in enumerate(shape.slots):
+        if isinstance(slot.pattern, Var):
+            continue
+        if _fixed_attributes(slot.pattern) is None:
+            parts.append(Part(index, "attrs"))
+        if not constant[index] or index in seen or isinstance(slot.pattern, Made):
+            parts.append(Part(index, "type"))
+    return parts
+
+
+def _fixed_attributes(pattern: Pattern) -> str | None:
+    """The attribute field of a right-side node where it is the same in every match."""
+    match pattern:
+        case Apply(op) if (spec := operator(op)) is not None and not spec.attributes:
+            return Attrs().text
+        case Output(_, index):
+            return Attrs.of(index=index).text
+        case _:
+            return None
 
 
 def constant_slots(variant: Variant) -> list[bool]:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from superopt.eclasses import EGraph, ENode
-from superopt.egraph import Engine, Snapshot
+from superopt.egraph import Engine
 from superopt.engine_text import NO_TERM, Constructor, term_text
 from superopt.matching import Clash
 from superopt.operators import operator
 from superopt.rules import Apply, Each, Output, Pattern, Rule, RuleSet, Star, Var
 from superopt.siblings import Siblings, find_siblings
+from superopt.snapshot import Snapshot
 from superopt.terms import ABSENT, Node, TermGraph, ValueType
 
 
