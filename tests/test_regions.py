@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime_extensions
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
 from superopt import cli
+from superopt.errors import OptionError
 from superopt.evidence import chaotic_outputs, gather
 from superopt.feeds import Feeds
 from superopt.lower import lower
@@ -258,3 +260,28 @@ def test_what_is_random_is_compared_by_regions_too() -> None:
     right = found_in(original.proto)
     assert judged(original, right)[0]
     assert not judged(original, spoiled(right, 0.01))[0]
+
+
+def test_a_library_of_custom_operators_lets_the_model_run(tmp_path: Path) -> None:
+    first, weights = conv_bn("a", "x", 4, 9)
+    second, more = conv_bn("y", "z", 4, 10)
+    custom = helper.make_node("NegPos", ["a"], ["z", "rest"], domain="ai.onnx.contrib")
+    known = helper.make_tensor_value_info("z", FLOAT, [1, 4, 8, 8])
+    proto = made([*first, custom, *second], {**weights, **more}, [1, 4, 8, 8], "y", known)
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.contrib", 1))
+    without = superopt.optimize(proto, rules="batchnorm", select="modelled")
+    assert without.report["regions"] == 2
+    library = onnxruntime_extensions.get_library_path()
+    whole = superopt.optimize(proto, rules="batchnorm", select="modelled", custom_op_library=library)
+    assert whole.report["verified"]
+    assert whole.report["regions"] is None
+    assert whole.report["feeds"] == ["seeded 0", "seeded 1", "seeded 2"]
+    assert whole.model == without.model
+    assert superopt.verify(proto, whole.model, custom_op_library=library).agree
+    # Alone it would not run: the library is what makes the difference.
+    missing = tmp_path / "missing.so"
+    with pytest.raises(OptionError, match=r"custom-op-library: no file .*missing\.so"):
+        superopt.optimize(proto, custom_op_library=missing)
+    missing.write_bytes(b"\x7fELF")
+    with pytest.raises(OptionError, match=r"missing\.so is none that onnxruntime loads"):
+        superopt.optimize(proto, custom_op_library=[str(missing)])
