@@ -144,7 +144,8 @@ def _body_model(
     if node.op_type != "If":
         # What is declared may be true of the first iteration alone.
         for value in (*graph.output, *graph.value_info):
-            value.type.tensor_type.ClearField("shape")
+            if value.type.HasField("tensor_type"):
+                value.type.tensor_type.ClearField("shape")
     model = replace(outer, proto=proto, source=None, made=frozenset(), held=held, reserved=reserved)
     types = body_inputs(outer.opset, node, body, scope.types, model)
     if types is None:

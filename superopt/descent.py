@@ -10,6 +10,7 @@ import onnx
 
 from superopt.bodies import has_bodies, put_back, with_bodies
 from superopt.cost import CostModel
+from superopt.errors import EvaluationError, VerificationError
 from superopt.inspection import model_bytes
 from superopt.lower import lower
 from superopt.model import Model
@@ -17,19 +18,32 @@ from superopt.numeric import settle
 from superopt.progress import Clock, Watcher
 from superopt.resolve import resolved
 from superopt.rules import RuleSet
+from superopt.sample import sample
 from superopt.saturate import Saturation
 from superopt.search import BodyRun, Found, Search
 from superopt.terms import CONST, INPUT, OPAQUE, PROJECT
+from superopt.verdict import Check, Verifier, bound_of
 
-Known = tuple[Search, Saturation]
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a body under some rules. ``check`` tells whether another may stand for it."""
+
+    search: Search
+    saturation: Saturation
+    check: Check
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Finds whole models: a main graph, and the bodies in it. What was saturated once under some rules is kept."""
+    """Finds whole models: a main graph, and the bodies in it.
+
+    What a body becomes is verified by itself: no run of the whole model need come by there. What was once found out
+    about a body is kept.
+    """
 
     search: Search
-    _known: dict[str, Known | None] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[str, _Known | None] = field(default_factory=dict, init=False, repr=False)
 
     def choose(
         self, saturation: Saturation, rules: RuleSet, cost_model: CostModel, caution: float = 0.0
@@ -78,21 +92,30 @@ class Descent:
         known = self._known[key]
         if known is None:
             return None
-        search, saturation = known
-        return BodyRun(search, saturation, search.choose(saturation, cost_model, caution))
+        run = BodyRun(known.search, known.saturation, known.search.choose(known.saturation, cost_model, caution))
+        if run.better is None:
+            return run
+        verdict = known.check(run.better)
+        if not verdict.ran:
+            return replace(run, found=None)
+        if not verdict.agree:
+            raise VerificationError(f"the body {body.proto.graph.name!r}: {verdict.reason}")
+        return run
 
-    def _saturated(self, body: Model, rules: RuleSet) -> Known | None:
-        """A body's own search; None where there is nothing in it that a rule could be about."""
+    def _saturated(self, body: Model, rules: RuleSet) -> _Known | None:
+        """A body's own search; None where there is nothing in it that a rule could be about, or it cannot be run."""
         start = resolved(body)
         lowered = lower(start)
         if start is body and all(node.op in (INPUT, CONST, PROJECT, OPAQUE) for node in lowered.graph.nodes):
             return None
+        whole, quiet = self.search, Clock(Watcher())
+        try:
+            feeds = sample(body, seed=whole.options.seed)
+        except EvaluationError:
+            return None  # What cannot be verified is left alone.
         graph = settle(lowered.graph, context=start.proto)
-        whole = self.search
-        search = Search(
-            body, lowered, graph, whole.options, Clock(Watcher()), whole.sizes, whole.deadline, start is not body
-        )
-        return search, search.saturate(rules)
+        search = Search(body, lowered, graph, whole.options, quiet, whole.sizes, whole.deadline, start is not body)
+        return _Known(search, search.saturate(rules), Verifier(body, feeds, whole.options, quiet, bound_of(rules)))
 
 
 def saturations(saturation: Saturation, found: Found | None) -> Iterator[Saturation]:

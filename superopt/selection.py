@@ -14,7 +14,8 @@ from superopt.measure import Latencies, measure_calls
 from superopt.model import Model
 from superopt.report import Candidate
 from superopt.search import Found
-from superopt.soundness import Check, Sound
+from superopt.soundness import Sound
+from superopt.verdict import Check
 from superopt.verify import Verification
 
 SECONDS = 6.0

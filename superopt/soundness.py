@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from superopt.blame import guilty
 from superopt.cost import CostModel
 from superopt.descent import Descent, saturations
 from superopt.errors import SuperoptError
-from superopt.model import Model
 from superopt.report import LeftOut
 from superopt.rules import RuleSet
 from superopt.saturate import Saturation
 from superopt.search import Found
+from superopt.verdict import Check
 from superopt.verify import Verification
 
 MOST_LEFT_OUT = 4
 """How many guilty rules are left out, one after the other, before the original is given back."""
-
-Check = Callable[[Model], Verification]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from superopt.distance import Error as Distance
@@ -15,6 +16,9 @@ from superopt.report import Error, Output
 from superopt.rules import RuleSet
 from superopt.verify import Verification, verify
 from superopt.verify_regions import verify_regions
+
+Check = Callable[[Model], Verification]
+"""Tells whether a new model may stand for one that is known to whom is asked."""
 
 
 @dataclass
