@@ -265,9 +265,10 @@ class _Writer:
             case Kind.CONV | Kind.MATMUL if axis in (0, 1):
                 weights = axis == 1
                 return self._joined(term.args[weights], 0 if term.kind is Kind.CONV else axis)
-            case kind if kind is not None:
+            case None:
+                raise InputError(f"{self.where}: a split of what nothing joined, expected a concatenation below it")
+            case _:
                 return self._joined(term.args[0], axis)
-        self._fail("a split of what nothing joined")
 
     def _size(self, term: Term, axis: int) -> str:
         """The size of an axis of a term, in the sizes of its variables."""
