@@ -73,7 +73,12 @@ class Side:
         """The nodes that make some values, and what they are made from where it ``stops``."""
         nodes: set[int] = set()
         found: dict[str, None] = {}
-        stack = [self.makers[name] for name in outputs if name in self.makers]
+        stack: list[int] = []
+        for name in outputs:
+            if name in self.makers:
+                stack.append(self.makers[name])
+            elif stops(name):
+                found.setdefault(name)
         while stack:
             index = stack.pop()
             if index in nodes:
@@ -92,16 +97,19 @@ class Side:
         key = (standard_domain(node.domain), node.op_type)
         return (key in self.functions or key[0] in _RUN_BY_ONNXRUNTIME) and is_deterministic(node, self.functions)
 
-    def cut(self, part: Part, nodes: Sequence[int], types: ValueTypes) -> Model:
-        """The model of some nodes alone."""
+    def cut(self, part: Part, nodes: Sequence[int], named: Sequence[str], types: ValueTypes) -> Model:
+        """The model of some nodes alone; ``named`` are its outputs as they are called here."""
         names = dict.fromkeys(name for index in nodes for name in self.uses[index])
-        names.update(dict.fromkeys(part.outputs))
+        names.update(dict.fromkeys(named))
         proto = onnx.ModelProto(ir_version=self.model.proto.ir_version)
         proto.opset_import.extend(self.model.proto.opset_import)
         proto.functions.extend(self.model.proto.functions)
         graph = proto.graph
         graph.name = "region"
         graph.node.extend(self.nodes[index] for index in nodes)
+        for name, output in zip(named, part.outputs, strict=True):
+            if name != output:
+                graph.node.append(helper.make_node("Identity", [name], [output]))
         fed = set(part.inputs)
         for name in names:
             # An overridable initializer is an input that has a default.
@@ -131,6 +139,8 @@ class Difference:
             if (name in other.makers and name in old.makers)
             or (name in other.inputs and name in old.inputs and self._same_stored(name))
         )
+        self.renamed: dict[int, tuple[str, ...]] = {}
+        self.pairs: dict[str, tuple[str, str]] = {}
         self.kept = {index for index in range(len(other.nodes)) if self._is_kept(index)}
 
     def parts(self, stops: Collection[str] | None = None) -> list[Part]:
@@ -146,34 +156,44 @@ class Difference:
             seen.add(name)
             index = self.new.makers.get(name)
             if index is not None and index in self.kept:
-                pending.extend(self.new.uses[index])
-            elif index is not None or name in self.new.outputs:
+                pending.extend(self.renamed.get(index, self.new.uses[index]))
+            elif index is not None or name in self.new.outputs or name in self.pairs:
                 if index is None and self._is_same(name):
                     continue
                 part = self.part((name,), at)
                 wanted.append(part)
                 pending.extend(part.inputs)
-        return self._grouped(sorted(wanted, key=lambda part: (self.new.place(part.outputs[0]), part.outputs[0])))
+        return self._grouped(sorted(wanted, key=lambda part: (self._place(part.outputs[0]), part.outputs[0])))
 
     def part(self, outputs: tuple[str, ...], stops: Collection[str]) -> Part:
         """The part that ends in some values and begins at ``stops``, or where nothing is before."""
-        last = min((self.new.place(name) for name in outputs), default=0)
+        last = min((self._place(name) for name in outputs), default=0)
 
         def ends(name: str) -> bool:
-            if name in outputs or name not in self.common:
+            if name not in self.common:
                 return False
             if name in self.new.makers:
                 return name in stops and self.new.place(name) < last
             return True
 
-        new, inputs = self.new.cone(outputs, ends)
-        old, more = self.old.cone(outputs, ends)
+        names = self._named(outputs)
+        new, inputs = self.new.cone([name for _, name in names], ends)
+        old, more = self.old.cone([name for name, _ in names], ends)
         return Part(tuple(sorted({*inputs, *more})), outputs, tuple(old), tuple(new))
 
     def region(self, part: Part, types: ValueTypes) -> Region:
         """A part as two models."""
-        original, new = self.old.cut(part, part.original, types), self.new.cut(part, part.new, types)
+        names = self._named(part.outputs)
+        original = self.old.cut(part, part.original, [name for name, _ in names], types)
+        new = self.new.cut(part, part.new, [name for _, name in names], types)
         return Region(part.inputs, part.outputs, original, new)
+
+    def _named(self, outputs: Sequence[str]) -> list[tuple[str, str]]:
+        """What the outputs of a part are called in the original and in the new model."""
+        return [self.pairs.get(name, (name, name)) for name in outputs]
+
+    def _place(self, output: str) -> int:
+        return self.new.place(self.pairs.get(output, (output, output))[1])
 
     def dependent(self, part: Part) -> list[str]:
         """The inputs of a part that the original computes from others of them: they cannot be chosen freely."""
@@ -200,13 +220,28 @@ class Difference:
         other = self.old.nodes[place]
         if not self._same_functions and (standard_domain(node.domain) or self.new.uses[index] != tuple(node.input)):
             return False
-        return (
+        alike = (
             (node.op_type, node.domain) == (other.op_type, other.domain)
-            and node.input[:] == other.input[:]
+            and [bool(used) for used in node.input] == [bool(used) for used in other.input]
             and node.output[:] == other.output[:]
             and {item.name: item for item in node.attribute} == {item.name: item for item in other.attribute}
-            and all(self._is_same(used) for used in self.new.uses[index])
         )
+        uses, others = self.new.uses[index], self.old.uses[place]
+        if not alike or len(uses) != len(others):
+            return False
+        if uses == others and all(self._is_same(used) for used in uses):
+            return True
+        # What cannot be run can be in no part: that it is given the same is shown input by input.
+        if name is None or self.old.is_computable(name):
+            return False
+        wanted = []
+        for used, was in zip(uses, others, strict=True):
+            pair = used if used == was and self._is_same(used) else f"{used} for {was}"
+            if pair != used:
+                self.pairs[pair] = (was, used)
+            wanted.append(pair)
+        self.renamed[index] = tuple(wanted)
+        return True
 
     def _is_same(self, name: str) -> bool:
         if name in self.common:

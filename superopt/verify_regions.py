@@ -16,7 +16,7 @@ from superopt.feeds import Feeds
 from superopt.inference import tensor_type, value_types
 from superopt.model import Model
 from superopt.operators import dtype_name
-from superopt.perturb import weight_bytes, with_seeds
+from superopt.perturb import has_random, weight_bytes, with_seeds
 from superopt.regions import Difference, Part, ValueTypes
 from superopt.rules import NumericClass
 from superopt.sample import sample
@@ -160,7 +160,7 @@ def _observed(model: Model, names: Sequence[str], feeds: Sequence[Feed], by_term
     """What these values are when the model runs on some feeds; nothing where it does not run, or is too large to."""
     if not feeds or by_terms or weight_bytes(model.proto) > LARGEST_RUN:
         return []
-    subject = with_seeds(model) or model
+    subject = (with_seeds(model) if has_random(model.proto) else None) or model
     proto = onnx.ModelProto()
     proto.CopyFrom(subject.proto)
     inputs = {value.name for value in proto.graph.input}

@@ -285,3 +285,37 @@ def test_a_library_of_custom_operators_lets_the_model_run(tmp_path: Path) -> Non
     missing.write_bytes(b"\x7fELF")
     with pytest.raises(OptionError, match=r"missing\.so is none that onnxruntime loads"):
         superopt.optimize(proto, custom_op_library=[str(missing)])
+
+
+def test_an_operator_that_cannot_be_run_may_get_another_name_of_its_input() -> None:
+    """Two nodes that compute the same become one: what the second made is called as the first's."""
+    twice = [helper.make_node("Relu", ["x"], [name]) for name in "ab"]
+    magic = helper.make_node("Magic", ["b", "w"], ["y"], domain="my.ops")
+    weights = {"w": np.float32([1, 2])}
+    proto = made([*twice, magic, helper.make_node("Exp", ["a"], ["z"])], weights, [1, 8], "y z")
+    result = superopt.optimize(proto, select="modelled")
+    assert result.report["verified"]
+    assert [node.op_type for node in result.model.graph.node] == ["Relu", "Magic", "Exp"]
+    assert result.report["regions"] == 1
+    other = onnx.ModelProto()
+    other.CopyFrom(result.model)
+    place = next(index for index, node in enumerate(other.graph.node) if node.op_type == "Magic")
+    other.graph.node[place].input[0] = "x"
+    wrong = verify_regions(load(proto), load(other))
+    assert not wrong.agree
+    assert wrong.reason.startswith("by regions: x for b: ")
+
+
+def test_an_operator_that_cannot_be_run_is_not_evaluated_where_it_is_constant() -> None:
+    nodes = [
+        helper.make_node("Magic", ["w"], ["m"], domain="my.ops"),
+        helper.make_node("Neg", ["m"], ["n"]),
+        helper.make_node("Add", ["x", "n"], ["a"]),
+        helper.make_node("Identity", ["a"], ["y"]),
+    ]
+    known = helper.make_tensor_value_info("m", FLOAT, [8])
+    proto = made(nodes, {"w": np.ones(8, np.float32)}, [1, 8], "y", known)
+    result = superopt.optimize(proto, select="modelled")
+    assert result.report["verified"]
+    assert "Magic" in [node.op_type for node in result.model.graph.node]
+    assert result.report["nodes"]["after"] < 4
