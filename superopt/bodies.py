@@ -17,9 +17,6 @@ from superopt.scopes import captured_names, free_names, graphs_in, names_of_trai
 from superopt.tensors import is_plain, placeholder, tensor_of_constant
 from superopt.terms import CONST, Constant, TensorType
 
-DEEPEST = 24
-"""How many bodies deep what is inside one another is looked at; protobuf itself reads no more than about thirty."""
-
 _HOLDERS = ("If", "Loop", "Scan")
 
 _SMALL = 1024
@@ -77,16 +74,16 @@ def with_bodies(model: Model, improve: Improve) -> Model:
     reserved = frozenset(all_names(result))
     changed = False
     # A graph as a model, and where it stands in the result.
-    waiting: list[tuple[Model, onnx.GraphProto, int]] = [(model, result.graph, 1)]
+    waiting: list[tuple[Model, onnx.GraphProto]] = [(model, result.graph)]
     while waiting:
-        outer, place, depth = waiting.pop()
+        outer, place = waiting.pop()
         for body, target in _bodies(outer, place, reserved):
             better = improve(body, target)
             if better is not body:
                 target.CopyFrom(put_back(target, better))
                 body, changed = replace(better, reserved=reserved), True
-            if depth < DEEPEST and any(holds_bodies(node) for node in target.node):
-                waiting.append((body, target, depth + 1))
+            if any(holds_bodies(node) for node in target.node):
+                waiting.append((body, target))
     if not changed:
         return model
     sweep(result)

@@ -18,6 +18,9 @@ from superopt.terms import Constant
 
 __all__ = ["Model", "load", "message", "replacing", "save", "serialized", "standard_domain", "tensors"]
 
+DEEPEST = 32
+"""How many bodies deep a graph can lie: protobuf reads messages in one another up to a hundred deep."""
+
 
 @dataclass(frozen=True, eq=False)
 class Model:
@@ -180,6 +183,8 @@ def _check(model: Model) -> None:
         raise ModelError(f"{model.label}: no graph in it, expected an ONNX model")
     if proto.ir_version < 1:
         raise ModelError(f"{model.label}: IR version {proto.ir_version}, expected 1 or more")
+    if _is_deeper(proto.graph, DEEPEST):
+        raise ModelError(f"{model.label}: bodies more than {DEEPEST} deep, which no model file can hold")
     if not all(isinstance(text, str) for text in _texts(proto)):
         raise ModelError(f"{model.label}: a name is not UTF-8 text")
     try:
@@ -189,6 +194,16 @@ def _check(model: Model) -> None:
                 external_range(tensor, model.folder)
     except ModelError as error:
         raise ModelError(f"{model.label}: {error}") from error
+
+
+def _is_deeper(graph: onnx.GraphProto, most: int) -> bool:
+    """Whether graphs in graphs go further down than that."""
+    level = [graph]
+    for _ in range(most + 1):
+        attributes = [attribute for item in level for node in item.node for attribute in node.attribute]
+        level = [inner for attribute in attributes if attribute.HasField("g") for inner in [attribute.g]]
+        level += [inner for attribute in attributes for inner in attribute.graphs]
+    return bool(level)
 
 
 def _texts(proto: onnx.ModelProto) -> Iterator[str | bytes]:
