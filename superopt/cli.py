@@ -113,6 +113,9 @@ def optimize(
     custom_op_library: Annotated[
         list[str] | None, typer.Option(metavar="PATH", help="Library of custom operators; repeatable.")
     ] = None,
+    check_classes: Annotated[
+        bool, typer.Option("--check-classes", help="First compare all that the rules have found equal.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help=f"Seed of sample inputs. [default: {_DEFAULTS.seed}]")] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of onnxruntime while timing. [default: onnxruntime's own choice]")
@@ -148,6 +151,7 @@ def optimize(
         verify=verify,
         external_data=external_data,
         custom_op_library=custom_op_library or None,
+        check_classes=check_classes,
         seed=seed,
         threads=threads,
         **keywords,
@@ -264,6 +268,20 @@ def rules_check(
     from superopt.cli_rules import run_check
 
     raise typer.Exit(run_check(tuple(files or ()), tuple(only or ()), seed))
+
+
+@rules_app.command("import")
+def rules_import(
+    source: Annotated[str, typer.Argument(metavar="FILE.pb", help="TASO's substitutions.", show_default=False)],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="OUT.rules", help="Where to write.")],
+) -> None:
+    """Write TASO's file of substitutions as rules, as TASO applies them: `rules check` tells which are true.
+
+    Exit code 0: written. 2: bad input.
+    """
+    from superopt.cli_rules import run_import
+
+    raise typer.Exit(run_import(source, output))
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:

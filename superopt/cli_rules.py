@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from superopt import render, rule_text
@@ -83,6 +84,20 @@ def run_check(names: tuple[str, ...], only: tuple[str, ...], seed: int) -> int:
             console.print(textwrap.indent(result.counterexample.text(), "      "))
     console.print(f"{len(rules)} rules, {failures} fail")
     return FAILED if failures else OK
+
+
+def run_import(source: str, output: str) -> int:
+    """Writes a file of TASO's substitutions as a rule file. Raises ``InputError`` before anything is written."""
+    from superopt import taso_text
+
+    text = taso_text.import_rules(source)
+    count = len(rule_text.parse(text, output))
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"{output}: {error.strerror}, expected a file that can be written") from error
+    print(f"{source} -> {output}: {count} rules")
+    return OK
 
 
 def _summary(rule: Rule, result: LawResult, seconds: float) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from superopt import (
     conditions_convolution,
     conditions_movement,
-    conditions_taso,
     conditions_selection,
     conditions_spectrum,
+    conditions_taso,
     conditions_types,
     conditions_values,
 )

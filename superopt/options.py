@@ -93,6 +93,10 @@ class Options:
     custom_op_library: tuple[str, ...] = ()
     """Shared libraries of custom operators, for onnxruntime to run the model with."""
 
+    check_classes: bool = False
+    """Whether all that the rules have found equal is computed and compared first, chosen or not: an unsound rule is
+    named, and nothing is changed."""
+
     seed: int = 0
     """The seed of sample inputs."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from superopt import classes
 from superopt.convert import converted
 from superopt.cost import CostBreakdown, CostModel, graph_cost
 from superopt.cost import load as load_cost_model
@@ -33,12 +34,16 @@ from superopt.sample import sample
 from superopt.search import Search
 from superopt.selection import selected
 from superopt.soundness import Sound, first_sound, unsound
+from superopt.truth import OpaqueRunner
 from superopt.verdict import Verifier, bound_of
 from superopt.verify import Verification
 from superopt.verify_regions import LARGEST_RUN
 
 if TYPE_CHECKING:
     import onnx_ir
+
+CHECKED_FEEDS = 2
+"""On how many inputs the members of classes are compared."""
 
 
 def optimize(
@@ -59,6 +64,7 @@ def optimize(
     verify: str | None = None,
     external_data: str | None = None,
     custom_op_library: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    check_classes: bool = False,
     seed: int | None = None,
     threads: int | None = None,
     watcher: Watcher | None = None,
@@ -72,7 +78,7 @@ def optimize(
         rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit, inputs=inputs,
         input_shape=input_shape, initializers_are_constant=initializers_are_constant,
         target_opset=target_opset, max_growth=max_growth, select=select, verify=verify, external_data=external_data,
-        custom_op_library=custom_op_library, seed=seed, threads=threads,
+        custom_op_library=custom_op_library, check_classes=check_classes, seed=seed, threads=threads,
     )  # fmt: skip
     return run(load(model), chosen, watcher)
 
@@ -101,14 +107,26 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     verifier = Verifier(original, feeds, chosen, clock, bound_of(rules))
     descent = Descent(Search(start, lowered, graph, chosen, clock, sizes_of(feeds), deadline, ahead))
     verified = None if start is original else verifier(start)
-    if verified is None or verified.agree:
-        sound = first_sound(descent, rules, cost_model, verifier)
-    else:
-        sound = unsound(rules, verified)
+    fault = verified if verified is not None and not verified.agree else None
+    if fault is None and chosen.check_classes:
+        fault = class_fault(descent.search, rules, feeds)
+    sound = first_sound(descent, rules, cost_model, verifier) if fault is None else unsound(rules, fault)
     dump(sound, clock.watcher)
     selection = selected(descent, sound, cost_model, verifier, feeds.values)
     outcome = Outcome(original, verified, descent.search, cost_model, sound, selection, clock.seconds)
     return Result(outcome.model, document(outcome), chosen.external_data)
+
+
+def class_fault(search: Search, rules: RuleSet, feeds: Feeds) -> Verification | None:
+    """What is wrong with the rules as the members of some e-class show, or None where all agree."""
+    model = search.lowered.model
+    opaque = OpaqueRunner(model.proto, model.libraries)
+    with search.clock.stage("check classes"):
+        outcome = classes.check_classes(
+            search.graph, rules, search.limits, model.opset, feeds.values[:CHECKED_FEEDS], opaque
+        )
+    problem = outcome.problem
+    return None if problem is None else Verification(False, True, problem, search.options.numeric)
 
 
 def rules_of(chosen: Options) -> RuleSet:
