@@ -15,24 +15,17 @@ from superopt.scopes import subgraphs
 
 def without_calls(model: Model) -> Model:
     """The model with its functions written out at every call, under unique names; the same object where there is no
-    call that can be.
+    call, or the inliner does not take the model.
 
-    A function that is of other opsets than the model stays, and so does its definition as long as it is called.
+    A function that is of other opsets than the model stays, with its definition.
     """
-    opsets = model.opsets
     called = {(standard_domain(node.domain), node.op_type) for node in _nodes(model.proto)}
-    names = [
-        (function.domain, function.name)
-        for function in model.proto.functions
-        if (standard_domain(function.domain), function.name) in called
-        and all(opsets.get(standard_domain(entry.domain)) == entry.version for entry in function.opset_import)
-    ]
-    if not names:
+    if not any((standard_domain(function.domain), function.name) in called for function in model.proto.functions):
         return model
     try:
-        proto = inliner.inline_selected_functions(model.proto, names)
+        proto = inliner.inline_local_functions(model.proto)
     except (EncodeError, RuntimeError, ValueError):
-        return model  # What the inliner does not take stays as it is.
+        return model
     return replace(model, proto=proto, source=None)
 
 
