@@ -18,7 +18,7 @@ FEW = 4
 
 def _place(axis: int, value: Value, others: tuple[Value, ...]) -> int:
     """The axis of ``value``, below zero where it has none, that is an axis of what it broadcasts to with others."""
-    return axis - (max(value.rank, *(other.rank for other in others)) - value.rank)
+    return axis - (max((value.rank, *(other.rank for other in others))) - value.rank)
 
 
 @attribute()

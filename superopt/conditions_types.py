@@ -264,6 +264,12 @@ def zeros(count: int, like: Value) -> NDArray[np.generic]:
 
 
 @tensor()
+def ones(count: int, like: Value) -> NDArray[np.generic]:
+    """A constant vector of ones, of the element type of ``like``."""
+    return np.ones((count,), dtype=numpy_dtype(like.dtype))
+
+
+@tensor()
 def shape_of(value: Value, start: int, end: int) -> NDArray[np.generic]:
     """What the operator Shape gives for a tensor whose shape is known in full."""
     sizes = shape(value)

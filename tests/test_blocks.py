@@ -11,6 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
+from benchmarks import transformers
+from benchmarks.network import TINY
 
 
 class Block:
@@ -43,11 +45,16 @@ class Block:
         parameters = [self.weight(self.channels, positive=True), self.weight(self.channels), self.weight(self.channels)]
         return self.node("BatchNormalization", x, *parameters, self.weight(self.channels, positive=True))
 
-    def model(self, output: str) -> onnx.ModelProto:
+    def constant(self, number: float) -> str:
+        name = f"c{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.array(number, np.float32), name))
+        return name
+
+    def model(self, output: str, opset: int = 17) -> onnx.ModelProto:
         shapes = [("x", ["batch", self.channels, 9, 9]), (output, None)]
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes]
         graph = helper.make_graph(self.nodes, "block", values[:1], values[1:], self.weights)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def repvgg(block: Block) -> str:
@@ -120,3 +127,94 @@ def test_a_batchnorm_passes_neither_an_activation_nor_padding(activation: str) -
     found = operators(result.model)
     assert found["Conv"] == 2
     assert found["BatchNormalization"] + found["Add"] == 1
+
+
+def shapes(model: onnx.ModelProto, op: str) -> list[list[int]]:
+    """The shapes of what all nodes of an operator make, in order."""
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    known = {item.name: item for item in (*inferred.graph.value_info, *inferred.graph.output)}
+    made = [known[node.output[0]] for node in inferred.graph.node if node.op_type == op]
+    return [[dim.dim_value for dim in item.type.tensor_type.shape.dim] for item in made]
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_a_classifier_that_reads_one_token_computes_its_last_layer_for_it_alone(opset: int) -> None:
+    model = transformers.bert(opset=opset, size=TINY, batch=2, words=5)
+    result = superopt.optimize(model, select="modelled")
+    before, after = ([shape[2] for shape in shapes(proto, "Softmax")] for proto in (model, result.model))
+    assert set(before) == {5}
+    assert after == [*before[:-1], 1]
+    assert shapes(result.model, "Erf")[-1][:2] == [2, 1]
+
+
+def test_a_transformer_of_any_batch_and_length() -> None:
+    model = transformers.bert(opset=17, size=TINY)
+    result = superopt.optimize(model, select="modelled")
+    before, after = operators(model), operators(result.model)
+    # The token is read before the last layer; the scale of attention is in a weight; GELU is what runtimes know it by.
+    made = {node.output[0]: node.op_type for node in result.model.graph.node}
+    reads = [node for node in result.model.graph.node if node.op_type == "Gather" and node.input[1] != "input_ids"]
+    assert reads
+    assert len(result.model.graph.node) - len(model.graph.node) < 4
+    last = max(index for index, node in enumerate(result.model.graph.node) if node.op_type == "LayerNormalization")
+    assert all(node.input[0] in made and node in list(result.model.graph.node)[:last] for node in reads)
+    assert after["Div"] == before["Div"] - before["Softmax"] == after["Erf"]
+    assert after["Mul"] == before["Mul"]
+
+
+@pytest.mark.parametrize("last", ["Div", "Mul"])
+def test_a_decomposed_hardswish_is_recomposed_where_the_opset_lacks_it(last: str) -> None:
+    block = Block()
+    x = block.conv("x", (3, 3))
+    three, zero, six = (block.constant(number) for number in (3, 0, 6))
+    clipped = block.node("Clip", block.node("Add", x, three), zero, six)
+    total = block.node("Mul", x, clipped)
+    total = block.node(last, total, six if last == "Div" else block.constant(1 / 6))
+    result = superopt.optimize(block.model(block.conv(total, (1, 1)), opset=11), select="modelled")
+    assert operators(result.model) == {"Conv": 2, "HardSigmoid": 1, "Mul": 1}
+
+
+def layer_norm(block: Block, x: str, *, product: bool) -> str:
+    """LayerNormalization over the last axis, as PyTorch exported it before opset 17."""
+    centered = block.node("Sub", x, block.node("ReduceMean", x, axes=[-1]))
+    square = (centered, centered) if product else (centered, block.constant(2))
+    variance = block.node("ReduceMean", block.node("Mul" if product else "Pow", *square), axes=[-1])
+    deviation = block.node("Sqrt", block.node("Add", variance, block.constant(1e-5)))
+    scaled = block.node("Mul", block.node("Div", centered, deviation), block.weight(9))
+    return block.node("Add", scaled, block.weight(9))
+
+
+@pytest.mark.parametrize("product", [False, True])
+def test_a_decomposed_layer_norm_is_recomposed_where_the_opset_has_it(product: bool) -> None:
+    for opset, expected in ((17, {"LayerNormalization": 1}), (13, None)):
+        block = Block()
+        model = block.model(layer_norm(block, "x", product=product), opset=opset)
+        found = operators(superopt.optimize(model, select="modelled").model)
+        assert found == expected if expected else "LayerNormalization" not in found
+
+
+def test_a_mean_of_tokens_is_taken_before_the_linear_layer() -> None:
+    block = Block()
+    x = block.node("MatMul", "x", block.weight(9, 32))
+    x = block.node("ReduceMean", block.node("Add", x, block.weight(32)), axes=[2], keepdims=0)
+    result = superopt.optimize(block.model(x), select="modelled", cost="flops", max_growth=1)
+    assert [node.op_type for node in result.model.graph.node] == ["ReduceMean", "MatMul", "Add"]
+
+
+def test_a_spectrum_of_constant_frames_is_a_conv() -> None:
+    window = numpy_helper.from_array(np.hanning(16).astype(np.float32), "window")
+    step = numpy_helper.from_array(np.array(8, np.int64), "step")
+    nodes = [
+        helper.make_node("STFT", ["x", "step", "window"], ["spectrum"]),
+        helper.make_node("ReduceSumSquare", ["spectrum"], ["y"], axes=[-1], keepdims=0),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", ["batch", "length"]), ("y", ["batch", "frames", 9]))
+    ]
+    graph = helper.make_graph(nodes, "spectrum", values[:1], values[1:], [window, step])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    result = superopt.optimize(model, select="modelled", max_growth=10, input_shape={"x": [2, 4000]})
+    found = operators(result.model)
+    assert found["Conv"] == 1
+    assert found["STFT"] == 0

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from superopt import conditions
 from superopt import conditions_convolution as convolution
 from superopt import conditions_movement as movement
+from superopt import conditions_selection as selection
+from superopt import conditions_spectrum as spectrum
 from superopt import conditions_types as types
 from superopt import conditions_values as values
 from superopt.terms import Attrs, Dim, TensorType
@@ -274,3 +276,94 @@ def test_squeezes_and_unsqueezes_of_each_other() -> None:
     for inner, outer in (((0,), (1,)), ((0, 2), (1,)), ((1,), (0, 3)), ((2,), (2,))):
         added = movement.unsqueezed_axes(inner, outer, small.ndim)
         assert np.expand_dims(np.expand_dims(small, inner), outer).shape == np.expand_dims(small, added).shape
+
+
+def test_the_axis_of_an_operand_that_broadcasts() -> None:
+    assert selection.own_axis(2, of(3, 4), of(2, 3, 4)) == 1
+    assert selection.own_axis(1, of(5, 3, 4)) == 1
+    with pytest.raises(Unknown):
+        selection.own_axis(0, of(3, 4), of(2, 3, 4))
+
+
+def test_who_varies_along_an_axis() -> None:
+    x = of("batch", "words", 8)
+    assert selection.constant_along(1, of(8), x)
+    assert selection.constant_along(1, of(1, 8), x)
+    assert not selection.constant_along(2, of(8), x)
+    assert not selection.constant_along(1, of(None, 8), x)
+    assert selection.constant_along_all((0, 1), of(8), x)
+    assert not selection.constant_along_all((1, 2), of(8), x)
+    assert selection.alike_along(1, x, of("words", 1))
+    assert not selection.alike_along(1, x, of("length", 1))
+    assert not selection.alike_along(0, x, of("words", 1))
+
+
+def test_a_selection_is_of_one_or_of_few() -> None:
+    assert selection.few(of(1), of("batch", "words"), 1)
+    assert selection.few(of(2), of(3, 8), 1)
+    assert not selection.few(of(3), of(3, 8), 1)
+    assert not selection.few(of(1), of(8), 0)
+    assert not selection.few(of(), of(3, 8), 1)
+    with pytest.raises(Unknown):
+        selection.few(of(2), of("batch", "words"), 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "axis", "expected"),
+    [
+        (("b", "n", 12), (0, 0, 3, 4), 1, (0, 0, 3, 4)),
+        ((2, 5, 12), (2, 5, 3, 4), 1, (0, 0, 3, 4)),
+        ((2, "n", 12), (2, -1, 3, 4), 1, (0, 0, 3, 4)),
+        ((2, 5, 12), (2, 5, -1), 0, (0, 5, -1)),
+        ((2, 5, 12), (5, 2, 12), 0, None),
+        ((2, "n", 12), (2, -1, 6), 1, None),
+        (("b", "n", 12), (-1, 12), 0, None),
+        ((2, 5, 12), (10, 12), 0, None),
+        ((2, 5), (2,), 1, None),
+    ],
+)
+def test_what_is_selected_is_reshaped_alike(
+    shape: tuple[Dim, ...], target: tuple[int, ...], axis: int, expected: tuple[int, ...] | None
+) -> None:
+    if expected is None:
+        with pytest.raises(Unknown):
+            selection.shape_of_selected(of(*shape), target, axis)
+    else:
+        assert selection.shape_of_selected(of(*shape), target, axis) == expected
+
+
+def test_axes_before_and_within() -> None:
+    x = np.zeros((2, 1, 3, 1, 4))
+    squeezed = np.squeeze(x, (1, 3))
+    for axis in range(squeezed.ndim):
+        assert x.shape[selection.axis_before(axis, (1, 3))] == squeezed.shape[axis]
+        assert (
+            squeezed.shape[selection.axis_within(selection.axis_before(axis, (1, 3)), (1, 3))] == squeezed.shape[axis]
+        )
+    with pytest.raises(Unknown):
+        selection.axis_within(1, (1, 3))
+
+
+def test_indices() -> None:
+    assert selection.range_of(2, 5).tolist() == [2, 3, 4]
+    assert selection.within(known([0, 2]), 0, 3)
+    assert not selection.within(known([-1]), 0, 3)
+    assert not selection.within(known([3]), 0, 3)
+
+
+def test_pads_move_with_the_axes() -> None:
+    x, perm, pads = np.zeros((2, 3, 4)), (2, 0, 1), (1, 2, 3, 4, 5, 6)
+    widths = list(zip(pads[:3], pads[3:], strict=True))
+    moved = movement.moved_pads(pads, perm)
+    inner = np.pad(x, list(zip(moved[:3], moved[3:], strict=True)))
+    assert np.pad(x.transpose(perm), widths).shape == inner.transpose(perm).shape
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 8])
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_the_fourier_matrix_is_the_transform(length: int, onesided: int) -> None:
+    frame = np.random.default_rng(length).standard_normal(length)
+    expected = np.fft.rfft(frame) if onesided else np.fft.fft(frame)
+    count = spectrum.bins(length, onesided)
+    found = np.asarray(spectrum.fourier(length, onesided), np.float64)[:, 0] @ frame
+    np.testing.assert_allclose(found[:count] + 1j * found[count:], expected, atol=1e-12)
