@@ -5,7 +5,7 @@ This runs on the frozen e-graph between steps. Merging pair by pair would close 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.eclasses import EClass, EGraph
@@ -105,7 +105,7 @@ def _orders(children: tuple[int, ...], commutative: bool) -> list[tuple[int, ...
 
 
 def _merged(rule: Rule, members: Mapping[int, Member], egraph: EGraph) -> Siblings | None:
-    chosen = dict(list(_outermost(members, egraph).items())[:MAX_SIBLINGS])
+    chosen = _independent(dict(list(_outermost(members, egraph).items())[:MAX_SIBLINGS]), egraph)
     # Members that a condition refuses (another element type, not constant) are left out, not all the others with them.
     while len(chosen) >= 2:
         outcome = _attempt(rule, chosen, egraph)
@@ -131,6 +131,30 @@ def _outermost(members: Mapping[int, Member], egraph: EGraph) -> dict[int, Membe
             seen.update(frontier)
         inner |= seen - {member}
     return {number: member for number, member in members.items() if number not in inner}
+
+
+def _independent(members: Mapping[int, Member], egraph: EGraph) -> dict[int, Member]:
+    """The members whose own inputs need no other member: what is merged with its own input can never be chosen."""
+    kept: dict[int, Member] = {}
+    needs: dict[int, set[int]] = {}
+    for number, member in members.items():
+        below = _below(egraph, member.own.values())
+        if not any(other in below or number in needs[other] for other in kept):
+            kept[number], needs[number] = member, below
+    return kept
+
+
+def _below(egraph: EGraph, classes: Iterable[int]) -> set[int]:
+    """The varying classes that some nodes of these depend on, themselves included."""
+    stack = [number for number in classes if not egraph.classes[number].constant]
+    seen = set(stack)
+    while stack:
+        for node in egraph.classes[stack.pop()].nodes:
+            found = [child for child in node.children if child != ABSENT and child not in seen]
+            varying = [child for child in found if not egraph.classes[child].constant]
+            seen.update(varying)
+            stack += varying
+    return seen
 
 
 def _single_inputs(egraph: EGraph, number: int) -> list[int]:
