@@ -9,7 +9,7 @@ bin := $(VENV)/bin
 installed := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format types package-test bench zoo clean
+.PHONY: help install demo test lint format types package-test bench zoo fuzz clean
 
 help:
 	@echo 'make demo          optimize a training-form MobileOne-S0 and print how much faster it became'
@@ -19,6 +19,7 @@ help:
 	@echo 'make package-test  build sdist and wheel, install the wheel in a fresh environment, run it'
 	@echo 'make bench         time the optimizer on models of growing size'
 	@echo 'make zoo           optimize the real models that packages ship, and print a table'
+	@echo 'make fuzz          draw random models and check what comes of them until stopped; finds go to fuzz-finds/'
 	@echo 'make clean         remove the environment and what the other targets wrote'
 
 $(installed): pyproject.toml
@@ -59,6 +60,9 @@ bench: $(installed)
 
 zoo: $(installed)
 	$(bin)/python -m benchmarks.zoo
+
+fuzz: $(installed)
+	$(bin)/python -m benchmarks.fuzz
 
 clean:
 	rm -rf $(VENV) .venvs demo dist build
