@@ -23,7 +23,7 @@ Array = NDArray[np.generic]
 
 ALL = rule_text.load("all")
 FILES = sorted(rules_dir().glob("*.rules"))
-UNUSED = {"same_dtype"}
+UNUSED = {"same_dtype", "centered", "same_pads", "wider"}
 """Functions that no shipped rule calls, kept since rule files of others are likely to."""
 
 
