@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from superopt import laws, rule_text, taso, taso_text
+from superopt import conditions_taso, laws, rule_text, taso, taso_text
 from superopt.cli import main
 from superopt.errors import InputError
 from superopt.rules import Rule, RuleSet
 from superopt.saturate import Limits, saturate
 from superopt.taso import Key, Kind
 from superopt.taso_text import Term
+from superopt.terms import TensorType
+from superopt.values import Unknown, Value
 from tests.terms_builder import TermsBuilder
 
 FILE = Path(__file__).parent / "data" / "taso_graph_subst.pb"
@@ -236,3 +238,22 @@ def test_the_command_writes_what_can_be_read(tmp_path: Path, capsys: pytest.Capt
     assert left.value.code == 0
     assert "133 rules" in capsys.readouterr().out
     assert len(rule_text.load(tmp_path / "out.rules")) == 133
+
+
+def value(*shape: int | str) -> Value:
+    return Value(TensorType("float32", shape))
+
+
+def test_what_taso_implies_of_shapes() -> None:
+    assert conditions_taso.same_pads((3, 2)) == (1, 0, 1, 1)
+    assert conditions_taso.same_pads((3, 3), (2, 2), (6, 7)) == (0, 1, 1, 1)
+    assert conditions_taso.wider((1, 3), (3, 1)) == (3, 3)
+    assert conditions_taso.centered((1, 2), (3, 3)) == (0, 0, 1, 0, 0, 0, 1, 1)
+    with pytest.raises(Unknown):
+        conditions_taso.centered((5, 5), (3, 3))
+    assert conditions_taso.batched(value("n", 2, 3), value("n", 3, 4))
+    assert not conditions_taso.batched(value("n", 2, 3), value("m", 3, 4))
+    assert not conditions_taso.batched(value(3), value(3))
+    assert conditions_taso.joinable(1, value("n", 2), (value("n", 3),))
+    assert not conditions_taso.joinable(1, value("n", 2), value("m", 3))
+    assert not conditions_taso.joinable(2, value("n", 2), value("n", 2))
