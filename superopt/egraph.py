@@ -33,6 +33,7 @@ from superopt.engine_text import (
 )
 from superopt.errors import EGraphError, InferenceError
 from superopt.matching import Clash, Match, answer
+from superopt.operators import STAYS
 from superopt.rules import Rule
 from superopt.shapes import join
 from superopt.snapshot import CONTRADICTION, Snapshot, read
@@ -320,8 +321,8 @@ def _chunks(commands: Sequence[str]) -> Iterator[str]:
 
 
 def _is_constant(node: Node, constant: Sequence[bool], graph: TermGraph) -> bool:
-    """Whether a node needs no input of the model, and gives the same each time."""
-    if node.op == INPUT:
+    """Whether a node needs no input of the model, gives the same each time, and may become a constant."""
+    if node.op == INPUT or node.op in STAYS:
         return False
     if node.op == OPAQUE and not graph.opaque[str(node.attrs["key"])].deterministic:
         return False

@@ -18,7 +18,7 @@ from typing import Literal
 
 from superopt.instantiate import skeleton
 from superopt.matching import attribute_text
-from superopt.operators import operator
+from superopt.operators import STAYS, operator
 from superopt.rules import Absent, Apply, Made, Number, Output, Pattern, Var
 from superopt.terms import ABSENT, CONST, OPAQUE, PROJECT, Attrs, Node, ValueType, type_text
 from superopt.variants import MOVEMENT, Variant
@@ -101,7 +101,7 @@ def declarations(made: Constructor) -> Iterator[str]:
     sorts = " ".join(["T"] * made.arity)
     yield f"(constructor {made.suffix} ({sorts} String) T)"
     yield f"(function from-{made.suffix} ({sorts} String) i64 :merge old)"
-    if made.constant or made.op == OPAQUE or made.arity == 0:
+    if made.constant or made.op == OPAQUE or made.op in STAYS or made.arity == 0:
         return
     args = [f"x{index}" for index in range(made.arity)]
     constants = " ".join(f"(is-constant {arg})" for arg in args)
@@ -353,5 +353,6 @@ def constant_slots(variant: Variant) -> list[bool]:
         if isinstance(slot.pattern, Var):
             constant.append(slot.pattern.name in variant.constant)
         else:
-            constant.append(all(constant[arg] for arg in slot.args if arg != ABSENT))
+            stays = isinstance(slot.pattern, Apply) and slot.pattern.op in STAYS
+            constant.append(not stays and all(constant[arg] for arg in slot.args if arg != ABSENT))
     return constant

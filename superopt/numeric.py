@@ -11,6 +11,7 @@ from superopt.crosscheck import NOT_CHECKED, check_equal, second_values
 from superopt.errors import EvaluationError, NumericError
 from superopt.evaluate import Runner
 from superopt.kernels import FLOAT64, Array, apply, dtype_of
+from superopt.operators import STAYS
 from superopt.rounding import rounding_bound
 from superopt.tensors import constant_of_array
 from superopt.term_model import term_model, value_name
@@ -33,7 +34,7 @@ _BATCH_BYTES = 1 << 28
 
 
 def constant_terms(graph: TermGraph) -> list[bool]:
-    """Which terms have the same value whatever the inputs are: constants, and deterministic operators of such."""
+    """Which terms may become constants: those that are, and deterministic operators of such, but for what ``STAYS``."""
     constant: list[bool] = []
     for node in graph.nodes:
         match node.op:
@@ -45,7 +46,7 @@ def constant_terms(graph: TermGraph) -> list[bool]:
                 operator = graph.opaque[str(node.attrs["key"])]
                 known = operator.deterministic and all(arg == ABSENT or constant[arg] for arg in node.args)
             case _:
-                known = all(arg == ABSENT or constant[arg] for arg in node.args)
+                known = node.op not in STAYS and all(arg == ABSENT or constant[arg] for arg in node.args)
         constant.append(known)
     return constant
 

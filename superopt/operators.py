@@ -127,6 +127,10 @@ FORMS: Mapping[str, Form] = {
 }
 """Every operator that is understood; one that is not listed is opaque."""
 
+STAYS = frozenset({"DequantizeLinear"})
+"""Operators that are left to run even where all that they read is constant: weights behind them stay quantized, and
+runtimes know the pairs that they make with QuantizeLinear."""
+
 DTYPE_ATTRIBUTES = frozenset({("Cast", "to"), ("QuantizeLinear", "output_dtype"), ("DequantizeLinear", "output_dtype")})
 """Attributes that hold an element type: ONNX's number in a model, its name (``float16``) in the normal form."""
 
