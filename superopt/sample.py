@@ -36,6 +36,9 @@ _SIZES: Mapping[str, tuple[int, ...]] = {
 }
 """Sizes of an open dimension by what it seems to be, in the order in which they are tried."""
 
+_SMALL_SIZES: Mapping[str, tuple[int, ...]] = {**_SIZES, "spatial": (16, 8, 32, 64, 224), "samples": (64, 256, 1024)}
+"""For a part of a model: what comes to it has been made smaller, and there are many parts."""
+
 
 @dataclass(frozen=True)
 class _Input:
@@ -56,11 +59,13 @@ def sample(
     shapes: Mapping[str, Sequence[int]] | None = None,
     given: str | os.PathLike[str] | Mapping[str, Value] | None = None,
     zero_sizes: bool = False,
+    small: bool = False,
 ) -> Feeds:
     """Inputs that the model runs on: up to ``count`` of them, of different sizes where it leaves sizes open.
 
     ``shapes`` are sizes to use for inputs by name; ``given`` are real inputs (a path of an .npz file, or arrays), which
-    are then the only ones. With ``zero_sizes`` one more has an open dimension of size zero, if the model runs with it.
+    are then the only ones. With ``zero_sizes`` one more has an open dimension of size zero, if the model runs with it;
+    ``small`` prefers small images and short waves.
     Raises FeedError where what is given does not fit, EvaluationError where the model runs with no sizes tried.
     """
     proto = model.proto
@@ -70,8 +75,9 @@ def sample(
         return Feeds((SampleFeed(feed, "given" if isinstance(given, Mapping) else where, sizes_of(proto, feed)),), seed)
     runner = runner_of(model)
     inputs = _inputs(proto, shapes or {})
-    kinds = _kinds(inputs)
-    base, failed = _first(runner, inputs, kinds, seed)
+    choices = _SMALL_SIZES if small else _SIZES
+    kinds = _kinds(inputs, choices)
+    base, failed = _first(runner, inputs, kinds, seed, choices)
     feeds = [base.feed]
     for sizes in itertools.islice(_others(base.sizes, kinds), 3 * count):
         if len(feeds) >= count:
@@ -186,14 +192,14 @@ _TIME = re.compile(r"seq|time|frames|len|tokens|^t$|^s$", re.IGNORECASE)
 _SPATIAL = re.compile(r"height|width|^h$|^w$", re.IGNORECASE)
 
 
-def _kinds(inputs: Sequence[_Input]) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _kinds(inputs: Sequence[_Input], choices: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """What every symbol seems to be, and the sizes to try for it."""
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     for item in inputs:
         for axis, dim in enumerate(item.dims or ()):
             if isinstance(dim, str) and dim not in found:
                 kind, first = _kind(item, axis, dim)
-                found[dim] = (kind, (first,) if first is not None else _SIZES[kind])
+                found[dim] = (kind, (first,) if first is not None else choices[kind])
     return found
 
 
@@ -258,7 +264,11 @@ class _Base:
 
 
 def _first(
-    runner: Runner | TermRunner, inputs: list[_Input], kinds: dict[str, tuple[str, tuple[int, ...]]], seed: int
+    runner: Runner | TermRunner,
+    inputs: list[_Input],
+    kinds: dict[str, tuple[str, tuple[int, ...]]],
+    seed: int,
+    choices: Mapping[str, tuple[int, ...]],
 ) -> tuple[_Base, list[str]]:
     """The likeliest sizes and values that the model gives ordinary outputs for; else any that it runs with."""
     failed: list[str] = []
@@ -268,7 +278,7 @@ def _first(
     for ranks in open_ranks:
         left = _MOST_TRIES // len(open_ranks)
         settled = [item if item.dims is not None else _with_rank(item, ranks) for item in inputs]
-        open_kinds = {**kinds, **_kinds(settled)}
+        open_kinds = {**kinds, **_kinds(settled, choices)}
         for sizes in _assignments(open_kinds):
             for integers in ("guess", "time", "ones", "zeros") if guesses else ("guess",):
                 plan = Plan(integers)
