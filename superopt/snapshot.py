@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from superopt.eclasses import EClass, EGraph, ENode
 from superopt.engine_text import Constructor
@@ -14,6 +14,10 @@ from superopt.terms import ABSENT, CONST, Attrs, Constant, TermGraph, ValueType,
 
 CONTRADICTION = "!"
 """The type of a class that terms of different types have been merged into; no rule matches on it."""
+
+
+_Key: TypeAlias = tuple[str, tuple[int, ...], Attrs]
+"""A node by what it is: operator, children, attributes."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +66,23 @@ def read(
             rows.append((where, made, inputs[:-1], text(inputs[-1]), made_by.get(inputs), row.subsumed))
     class_of = tuple(index[value] for _, value in loaded)
     originals = _originals(graph, class_of)
-    nodes: list[dict[tuple[str, tuple[int, ...], Attrs], ENode]] = [{} for _ in range(len(index))]
+    constant = {index[row.inputs[0]] for row in tables["is-constant"].rows if row.inputs[0] in index}
+    nodes: list[dict[_Key, ENode]] = [{} for _ in range(len(index))]
     constructors: list[list[Constructor]] = [[] for _ in range(len(index))]
-    for where, made, args, attr_text, maker, aside in rows:
+    shapes: set[tuple[int, _Key]] = set()
+    # What was set aside is kept if it is original, or if the one that it was set aside for has become one with it: two
+    # weights that turn out to be the same make one node of two, and the engine has that set aside. So it comes last.
+    for where, made, args, attr_text, maker, aside in sorted(rows, key=lambda row: row[5]):
         children = tuple(ABSENT if arg in absent else index[arg] for arg in args)
         key = (made.op, children, Attrs.of(key=attr_text) if made.op == CONST else Attrs(attr_text))
+        shape = (where, (made.op, tuple(ABSENT if child in constant else child for child in children), key[2]))
         original = originals.get(key)
         rule = rules[maker - 1].name if maker is not None and original is None else None
-        # A node may stand there twice, once as one of constants. What was set aside is kept only if it is original.
-        if key not in nodes[where] and (original is not None or not aside):
+        # A node may stand there twice, once as one of constants.
+        if key not in nodes[where] and (original is not None or not aside or shape not in shapes):
+            shapes.add(shape)
             nodes[where][key] = ENode(*key, rule, original)
             constructors[where].append(made)
-    constant = {index[row.inputs[0]] for row in tables["is-constant"].rows if row.inputs[0] in index}
     types = {index[row.inputs[0]]: text(row.output) for row in tables["type-of"].rows if row.inputs[0] in index}
     known = {number: _known_type(types[number]) for number in types}
     _infer_types(nodes, known)
@@ -85,9 +94,7 @@ def read(
     return Snapshot(egraph, names, tuple(map(tuple, constructors)))
 
 
-def _infer_types(
-    nodes: Sequence[Mapping[tuple[str, tuple[int, ...], Attrs], ENode]], known: dict[int, ValueType]
-) -> None:
+def _infer_types(nodes: Sequence[Mapping[_Key, ENode]], known: dict[int, ValueType]) -> None:
     """Adds the types of classes that the engine was not told of: those inside the formulas of weights."""
     waiting = [number for number in range(len(nodes)) if number not in known and nodes[number]]
     left = len(waiting) + 1

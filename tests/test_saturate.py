@@ -300,3 +300,22 @@ rule nothing: exact
     result = run(graph, text)
     assert result.stopped_by == "saturated"
     assert "Add" in root_ops(result)
+
+
+def test_a_node_whose_weights_become_those_of_one_set_aside_is_not_lost() -> None:
+    build = TermsBuilder()
+    x, c = build.input("x", "float32[2,2]"), build.constant(np.eye(2))
+    graph = build.graph(build.node("Relu", build.node("MatMul", x, c)))
+    text = """
+rule turned-twice: exact
+  Relu(MatMul(x, c)) => MatMul(x, Transpose(Transpose(doubled, perm=(1, 0)), perm=(1, 0)))
+  let doubled = Mul(c, scalar(2.0, like=c))
+  only if constant(c)
+rule as-it-is: exact
+  Relu(MatMul(x, c)) => MatMul(x, Mul(c, scalar(2.0, like=c)))
+  only if constant(c)
+rule straight: exact
+  Transpose(Transpose(x, perm=p), perm=p) => x
+"""
+    result = run(graph, text)
+    assert root_ops(result) == {"Relu", "MatMul"}
