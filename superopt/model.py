@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from superopt.errors import ModelError
 from superopt.external import LARGEST_MESSAGE, carried_over, gathered, replacing, tensors, with_data_inside
-from superopt.tensors import check_header, external_range, is_external, is_placeholder
+from superopt.tensors import check_header, external_range, is_external, is_placeholder, tensor_bytes
 from superopt.terms import Constant
 
 __all__ = ["Model", "load", "message", "replacing", "save", "serialized", "standard_domain", "tensors"]
@@ -125,7 +125,12 @@ def laid_out(model: Model, target: Path, layout: str) -> onnx.ModelProto:
 
 def check_layout(model: Model, target: Path, layout: str) -> None:
     """Raises ModelError where weights cannot be put there: in a file that the original needs, or in one message."""
-    if layout in ("same", "none"):
+    if layout == "same":
+        return
+    if layout == "none":
+        total = sum(tensor_bytes(tensor) for tensor in tensors(model.proto) if is_external(tensor))
+        if total > LARGEST_MESSAGE:
+            raise ModelError(f"{target}: {total} bytes of external data, expected at most 2 GiB to go into one message")
         return
     place = os.path.realpath(target.parent / layout)
     needed = {os.path.realpath(path) for path in (model.path, target) if path is not None}

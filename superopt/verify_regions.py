@@ -74,7 +74,10 @@ def verify_regions(
         parts = difference.parts(stops)
         results = [_with_made_up(difference, part, types, stops, policy) for part in parts]
         how = "random values"
-    return _together(results, how, numeric)
+    verdict = _together(results, how, numeric)
+    if observed and isinstance(feeds, Feeds):
+        verdict = replace(verdict, feeds=tuple(feed.text for feed in feeds.feeds[: len(observed)]))
+    return verdict
 
 
 def _together(results: Sequence[Verification], how: str, numeric: NumericClass) -> Verification:

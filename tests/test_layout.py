@@ -147,6 +147,16 @@ def test_a_file_of_the_model_itself_is_not_overwritten(model: Path, layout: str)
     assert {path.name: path.read_bytes() for path in model.parent.iterdir()} == before
 
 
+def test_what_does_not_fit_into_one_message_is_said_before_the_work(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("superopt.model.LARGEST_MESSAGE", 2 << 20)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["optimize", str(model), "--external-data", "none"])
+    assert left.value.code == 2
+    assert "3145728 bytes of external data, expected at most 2 GiB" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("layout", ["", "/tmp/w", "../w", "a/../../w", "a/", "C:/w", "a\0b"])
 def test_weights_stay_below_the_models_folder(model: Path, layout: str) -> None:
     with pytest.raises(OptionError, match="is out of place"):

@@ -148,6 +148,7 @@ def test_regions_get_the_values_of_the_original_where_it_runs() -> None:
     assert "on the values of 2 runs of the original" in result.report["verified_by"]
     assert [output["name"] for output in result.report["outputs"]] == ["norma", "normy"]
     assert result.report["truth"] == "float64"
+    assert result.report["feeds"] == ["seeded 0", "seeded 1"]
 
 
 def test_parts_lie_between_values_that_both_have() -> None:
