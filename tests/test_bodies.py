@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,74 @@ def test_a_body_whose_inputs_are_not_what_its_node_gives_is_left_alone() -> None
     node = proto.graph.node[0]
     del node.attribute[0].g.input[2]
     assert list(bodies(load(proto))) == []
+
+
+CURIOUS = {
+    "carried values change places, one shadows nothing": """
+        agraph (float[2, 4] x, int64 n) => (float[2, 4] p, float[2, 4] q, float[k, 2, 4] all) {
+            p, q, all = Loop (n, , x, x) <body = round (int64 i, bool on, float[2, 4] a, float[2, 4] b) =>
+                    (bool go, float[2, 4] b, float[2, 4] a2, float[2, 4] sum) {
+                go = Identity (on) z = Identity (a) a2 = Identity (z) u = Add (a, b) sum = Identity (u)
+            }>
+        }
+    """,
+    "a sequence is captured": """
+        agraph (float[2, 4] x, bool c) => (float[2, 4] y) {
+            q = SequenceConstruct (x, x)
+            y = If (c) <
+                then_branch = then () => (float[2, 4] a) {
+                    i = Constant <value = int64 {1}> () e = SequenceAt (q, i) f = Identity (e) a = Neg (f)
+                },
+                else_branch = other () => (float[2, 4] b) { h = Identity (x) b = Abs (h) }
+            >
+        }
+    """,
+    "an outer constant is an output": """
+        agraph (float[2, 4] x, bool c) => (float[2, 4] y) {
+            y = If (c) <
+                then_branch = then () => (float[2, 4] a) { a = Identity (k) },
+                else_branch = other () => (float[2, 4] b) { h = Identity (k) b = Add (h, x) }
+            >
+        }
+    """,
+    "integers": """
+        agraph (int64[2] n, bool c) => (int64[d] y) {
+            y = If (c) <
+                then_branch = then () => (int64[d] a) { s = Identity (n) a = Where (e, s, s) },
+                else_branch = other () => (int64[e] b) { b = Concat <axis = 0> (n, n) }
+            >
+            e = Constant <value = bool {1}> ()
+        }
+    """,
+}
+
+
+@pytest.mark.parametrize("name", CURIOUS)
+def test_curious_bodies(name: str) -> None:
+    proto = read(CURIOUS[name], {"k": normal(2, 4)} if "k" in name or "constant" in name else {})
+    if name == "integers":
+        proto.graph.node.insert(0, proto.graph.node.pop())
+    result = optimized(proto, rules="default")
+    assert result.report["changed"]
+    values = {"x": [normal(2, 4)], "n": [np.array(0), np.array(3)], "c": [np.array(True), np.array(False)]}
+    if name == "integers":
+        values["n"] = [np.array([3, 4])]
+    names = [value.name for value in proto.graph.input]
+    for chosen in itertools.product(*(values[name] for name in names)):
+        same(result, proto, dict(zip(names, chosen, strict=True)))
+
+
+def test_large_weights_move_into_the_only_body_that_uses_them() -> None:
+    text = BRANCHES.replace("3, 8, 8", "128, 8, 8").replace("4, 8, 8", "256, 8, 8")
+    proto = read(text, {"w": normal(256, 128, 3, 3), **{name: np.tile(a, 64) for name, a in batchnorm().items()}})
+    other = proto.graph.node[0].attribute[1].g
+    del other.node[:2]
+    other.node[0].input[0] = "k"
+    proto.graph.initializer.append(numpy_helper.from_array(normal(1, 256, 8, 8), "k"))
+    result = optimized(proto)
+    assert "BatchNormalization" not in operators(result.model)
+    assert "w" not in stored(result.model)
+    assert result.report["bytes"]["after"] < result.report["bytes"]["before"]
 
 
 NESTED = """
