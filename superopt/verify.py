@@ -217,7 +217,7 @@ class _Judge:
         for place, (a, b) in enumerate(zip(original, arrays_of(result), strict=True)):
             a, b = self._excused(a, b)
             flips = changed(b, a)
-            if flips > NOISE_FACTOR * flips_of(self.evidence, feed, name, place):
+            if flips > NOISE_FACTOR * flips_of(self.evidence, feed, name, place, optimized=bool(how)):
                 what = "are NaN or infinite on one side alone" if is_float(a.dtype) else "differ"
                 return f"{flips} of {a.size} elements {what}{how}, on feed {feed}"
             if not is_float(a.dtype):
