@@ -116,6 +116,9 @@ def optimize(
     check_classes: Annotated[
         bool, typer.Option("--check-classes", help="First compare all that the rules have found equal.")
     ] = False,
+    trust_rules: Annotated[
+        bool, typer.Option("--trust-rules", help="Do not try rules that do not ship by their laws first.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help=f"Seed of sample inputs. [default: {_DEFAULTS.seed}]")] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of onnxruntime while timing. [default: onnxruntime's own choice]")
@@ -152,6 +155,7 @@ def optimize(
         external_data=external_data,
         custom_op_library=custom_op_library or None,
         check_classes=check_classes,
+        trust_rules=trust_rules,
         seed=seed,
         threads=threads,
         **keywords,

@@ -97,6 +97,10 @@ class Options:
     """Whether all that the rules have found equal is computed and compared first, chosen or not: an unsound rule is
     named, and nothing is changed."""
 
+    trust_rules: bool = False
+    """Whether rules that do not ship are used without being tried by their laws first; otherwise one that its law
+    refutes is left out."""
+
     seed: int = 0
     """The seed of sample inputs."""
 

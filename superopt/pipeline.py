@@ -34,6 +34,7 @@ from superopt.sample import sample
 from superopt.search import Search
 from superopt.selection import selected
 from superopt.soundness import Sound, first_sound, unsound
+from superopt.trust import lawful
 from superopt.truth import OpaqueRunner
 from superopt.verdict import Verifier, bound_of
 from superopt.verify import Verification
@@ -65,6 +66,7 @@ def optimize(
     external_data: str | None = None,
     custom_op_library: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     check_classes: bool = False,
+    trust_rules: bool = False,
     seed: int | None = None,
     threads: int | None = None,
     watcher: Watcher | None = None,
@@ -78,7 +80,8 @@ def optimize(
         rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit, inputs=inputs,
         input_shape=input_shape, initializers_are_constant=initializers_are_constant,
         target_opset=target_opset, max_growth=max_growth, select=select, verify=verify, external_data=external_data,
-        custom_op_library=custom_op_library, check_classes=check_classes, seed=seed, threads=threads,
+        custom_op_library=custom_op_library, check_classes=check_classes, trust_rules=trust_rules, seed=seed,
+        threads=threads,
     )  # fmt: skip
     return run(load(model), chosen, watcher)
 
@@ -91,7 +94,8 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     deadline = None if seconds is None else time.perf_counter() + seconds
 
     with clock.stage("rules"):
-        rules, cost_model = rules_of(chosen), cost_model_of(chosen)
+        named, cost_model = rules_of(chosen), cost_model_of(chosen)
+        rules, refuted = (named, ()) if chosen.trust_rules else lawful(named)
     start = original
     if chosen.target_opset is not None:
         with clock.stage("convert"):
@@ -111,6 +115,7 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     if fault is None and chosen.check_classes:
         fault = class_fault(descent.search, rules, feeds)
     sound = first_sound(descent, rules, cost_model, verifier) if fault is None else unsound(rules, fault)
+    sound = replace(sound, left_out=refuted + sound.left_out)
     dump(sound, clock.watcher)
     selection = selected(descent, sound, cost_model, verifier, feeds.values)
     outcome = Outcome(original, verified, descent.search, cost_model, sound, selection, clock.seconds)

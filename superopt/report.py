@@ -98,7 +98,7 @@ class Candidate(TypedDict):
 
 
 class LeftOut(TypedDict):
-    """A rule that verification found guilty, and of what."""
+    """A rule that its law refutes or that verification found guilty, and of what."""
 
     rule: str
     because: str

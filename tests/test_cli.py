@@ -115,7 +115,7 @@ def test_the_output_can_be_elsewhere_and_options_arrive(folder: Path, capsys: py
         "ignoring": ["nan", "infinity"], "cost": "nodes", "limit": {"nodes": 500, "iterations": 3, "seconds": None},
         "inputs": "feed.npz", "input_shape": {}, "initializers_are_constant": True, "max_growth": None,
         "select": "modelled", "verify": "regions", "external_data": "none", "custom_op_library": [],
-        "target_opset": None, "check_classes": False, "seed": 7, "threads": 1,
+        "target_opset": None, "check_classes": False, "trust_rules": False, "seed": 7, "threads": 1,
     }  # fmt: skip
     capsys.readouterr()
     assert run("optimize", "m.onnx", *FAST, "--input-shape", "x:3,3,6,6", "--report", "r.json") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt import search, selection
+from superopt import laws, search, selection, trust
 from superopt.errors import EGraphError, InputError, ModelError
 from superopt.measure import Latencies
 from superopt.model import load
 from superopt.report import to_json
 from superopt.rule_text import load as load_rules
 from superopt.rule_text import parse
+from superopt.rules import RuleSet
 
 Optimize = Callable[..., superopt.Result]
 
@@ -130,11 +132,50 @@ rule sigmoid-is-identity: reassociates
 
 
 def test_a_wrong_rule_is_named_and_left_out_and_the_others_still_serve() -> None:
-    result = optimized(conv_and_batchnorm(), rules=load_rules("batchnorm") + parse(WRONG))
+    result = optimized(conv_and_batchnorm(), rules=load_rules("batchnorm") + parse(WRONG), trust_rules=True)
     report = result.report
     assert [guilty["rule"] for guilty in report["left_out"]] == ["sigmoid-is-identity"]
     assert (report["verified"], report["rules_used"]) == (True, ["fold-batchnorm-into-conv"])
     assert operators(result) == ["Conv", "Sigmoid"]
+
+
+RARELY_WRONG = """
+rule clip-away: exact
+  Clip(x, a, b) => x
+"""
+
+
+def clipped() -> onnx.ModelProto:
+    """A Clip whose bounds no sample reaches."""
+    weights = {"a": np.float32(-500), "b": np.float32(500)}
+    nodes = [helper.make_node("Clip", ["x", "a", "b"], ["c"]), helper.make_node("Sigmoid", ["c"], ["y"])]
+    return model_of(nodes, {name: np.asarray(value) for name, value in weights.items()}, [1, 64], [1, 64])
+
+
+def test_a_rule_that_only_its_law_refutes_is_left_out_unless_it_is_trusted() -> None:
+    wrong = parse(RARELY_WRONG)
+    result = optimized(clipped(), rules=load_rules("batchnorm") + wrong)
+    (left_out,) = result.report["left_out"]
+    assert left_out["rule"] == "clip-away"
+    assert left_out["because"].startswith("its law fails: agrees: different in")
+    assert operators(result) == ["Clip", "Sigmoid"]
+    assert (result.report["verified"], result.report["rules"]["count"]) == (True, len(load_rules("batchnorm")))
+    trusted = optimized(clipped(), rules=wrong, trust_rules=True)
+    assert (operators(trusted), trusted.report["left_out"]) == (["Sigmoid"], [])
+
+
+def test_rules_that_ship_are_not_tried_again_and_a_changed_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(laws, "refuted", lambda rule, points: tried.append(rule.name))
+    shipped = load_rules("batchnorm")
+    assert trust.lawful(shipped) == (shipped, ())
+    assert tried == []
+    first = shipped.rules[0]
+    changed = RuleSet((replace(first, when=()), *shipped.rules[1:])) if first.when else RuleSet(
+        (replace(first, left=first.right, right=first.left), *shipped.rules[1:])
+    )
+    trust.lawful(changed)
+    assert tried == [first.name]
 
 
 EQUAL_AND_WRONG = """
@@ -149,7 +190,7 @@ def two_sigmoids() -> onnx.ModelProto:
 
 
 def test_a_guilty_rule_that_made_no_node_is_found_too() -> None:
-    result = optimized(two_sigmoids(), rules=parse(EQUAL_AND_WRONG))
+    result = optimized(two_sigmoids(), rules=parse(EQUAL_AND_WRONG), trust_rules=True)
     report = result.report
     assert [guilty["rule"] for guilty in report["left_out"]] == ["two-sigmoids-are-one"]
     assert "off from the truth" in report["left_out"][0]["because"]
@@ -201,10 +242,10 @@ def bottleneck() -> onnx.ModelProto:
 
 
 def test_a_model_grows_as_far_as_it_may() -> None:
-    grown = optimized(bottleneck(), rules=parse(PRODUCTS), cost="nodes", max_growth=None)
+    grown = optimized(bottleneck(), rules=parse(PRODUCTS), trust_rules=True, cost="nodes", max_growth=None)
     assert operators(grown) == ["MatMul"]
     assert grown.report["bytes"]["after"] > 10 * grown.report["bytes"]["before"]
-    kept = optimized(bottleneck(), rules=parse(PRODUCTS), cost="nodes")
+    kept = optimized(bottleneck(), rules=parse(PRODUCTS), trust_rules=True, cost="nodes")
     assert operators(kept) == ["MatMul", "MatMul"]
     assert kept.report["bytes"]["after"] <= 1.05 * kept.report["bytes"]["before"]
 

@@ -1,9 +1,13 @@
 """Rule text: what it becomes, and that a mistake is named by file, line and column."""
 
+import os
+from pathlib import Path
+
 import pytest
 
+from superopt import rule_text
 from superopt.errors import OptionError, RuleError
-from superopt.rule_text import parse
+from superopt.rule_text import load, parse
 from superopt.rules import Absent, Apply, Made, Number, Output, Var
 
 FOLD = """
@@ -129,3 +133,14 @@ def test_sets_of_rules() -> None:
     assert rules.hash != rules.without("a").hash
     with pytest.raises(OptionError, match="no rule is named c"):
         rules.without("c")
+
+
+def test_a_shipped_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_text, "rules_dir", lambda: tmp_path)
+    (tmp_path / "sets.toml").write_text("")
+    path = tmp_path / "mine.rules"
+    path.write_text("rule first: exact\n  Relu(Relu(x)) => Relu(x)\n")
+    assert load("mine") is load("mine")
+    path.write_text("rule second: exact\n  Relu(Relu(x)) => Relu(x)\n")
+    os.utime(path, ns=(1, 1))
+    assert [rule.name for rule in load("mine")] == ["second"]
