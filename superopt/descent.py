@@ -81,7 +81,7 @@ class Descent:
             if model is found.model:
                 return replace(found, bodies=tuple(runs))
             size = model_bytes(model)
-            if size <= self.search.allowed_bytes:
+            if self.search.fits(model, size):
                 return replace(found, model=model, bytes=size, bodies=tuple(runs))
         return found
 

@@ -136,3 +136,8 @@ def model_bytes(model: Model) -> int:
     """The bytes of a model: its file, and the data that lies in files beside it."""
     beside = sum(tensor_bytes(tensor) for tensor in tensors(model.proto) if is_external(tensor))
     return len(serialized(model)) + beside
+
+
+def stored_bytes(model: Model) -> int:
+    """The bytes of a model's tensors alone, without what names, attributes and types take."""
+    return sum(tensor_bytes(tensor) for tensor in tensors(model.proto))

@@ -77,7 +77,8 @@ class Options:
     """The version of ONNX's operators that the model is converted to before it is optimized; None for its own."""
 
     max_growth: float | None = 0.05
-    """How much larger the result may be, as a fraction of the model's bytes; None for as large as it gets."""
+    """How much larger the result may be, as a fraction of the model's bytes; None for as large as it gets.
+    Names and attributes do not count where tensors have not grown."""
 
     select: Select = "measured"
     """Whether the clock has the last word among the candidates, or the cost model (the same bytes every time)."""
@@ -116,6 +117,14 @@ class Options:
             _choice("ignoring", excuse, EXCUSES)
         if not self.rules:
             raise OptionError("rules: none are named, expected at least one rule set")
+        if not isinstance(self.limit, Mapping):
+            raise OptionError(f"limit: {self.limit!r} is not a limit, expected nodes=N,iterations=N,seconds=S (any)")
+        if not isinstance(self.cost, str) and not hasattr(self.cost, "hash"):
+            raise OptionError(f"cost: {self.cost!r} is not a cost model, expected a name, a file or a CostModel")
+        if not isinstance(self.initializers_are_constant, bool):
+            raise OptionError(
+                f"initializers-are-constant: {self.initializers_are_constant!r} is not a choice, expected True or False"
+            )
         for name, value in self.limit.items():
             _choice("limit", name, LIMITS)
             _at_least("limit", f"{name}={value}", value, 0 if name == "seconds" else 1, whole=name != "seconds")
@@ -218,8 +227,17 @@ def check_layout(layout: str) -> None:
 
 def _shapes(given: Any) -> dict[str, tuple[int, ...]]:
     if isinstance(given, Mapping):
-        return {str(name): tuple(shape) for name, shape in given.items()}
-    return dict(parse_shape(text) for text in _several(given))
+        return {str(name): _dims(str(name), shape) for name, shape in given.items()}
+    texts = _several(given)
+    if not all(isinstance(text, str) for text in texts):
+        raise OptionError(f"input-shape: {given!r} is not a shape, expected NAME:1,3,224,224 or sizes by input name")
+    return dict(parse_shape(text) for text in texts)
+
+
+def _dims(name: str, shape: Any) -> tuple[Any, ...]:
+    if isinstance(shape, str) or not isinstance(shape, Iterable):
+        raise OptionError(f"input-shape: {name}:{shape} is not a shape, expected a list of whole numbers")
+    return tuple(shape)
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from superopt.cost import CostModel, graph_cost
 from superopt.emit import emit
 from superopt.extraction import Extraction, extract
 from superopt.extraction.solve import DEFAULT_EFFORT
-from superopt.inspection import model_bytes
+from superopt.inspection import model_bytes, stored_bytes
 from superopt.lower import Lowered
 from superopt.model import Model
 from superopt.numeric import materialize
@@ -129,8 +129,22 @@ class Search:
     @property
     def allowed_bytes(self) -> float:
         """The bytes that a result may have."""
+        return self.original_bytes + self._allowed_growth
+
+    @property
+    def _allowed_growth(self) -> float:
         growth = self.options.max_growth
-        return float("inf") if growth is None else self.original_bytes * (1 + growth)
+        return float("inf") if growth is None else self.original_bytes * growth
+
+    def fits(self, model: Model, size: int) -> bool:
+        """Whether a model of this size has grown no more than allowed.
+
+        In a tiny model a longer name is growth of some percent, and so are attributes that it left at their defaults:
+        it fits too where its tensors alone have not grown.
+        """
+        if size <= self.allowed_bytes:
+            return True
+        return stored_bytes(model) - stored_bytes(self.original) <= self._allowed_growth
 
     def _within_bounds(self, saturation: Saturation, cost_model: CostModel, extraction: Extraction) -> Found | None:
         """The model of what was chosen, if it has not grown too much. Weights are made only where that may be."""
@@ -138,7 +152,7 @@ class Search:
         if extraction.constant_bytes > allowed:
             return None
         found = self._made(saturation, extraction, cost_model)
-        return found if found.bytes <= allowed else None
+        return found if self.fits(found.model, found.bytes) else None
 
     def _extract(
         self, saturation: Saturation, cost_model: CostModel, byte_price: float | None, caution: float

@@ -356,3 +356,40 @@ def test_the_price_of_a_byte_is_found_by_bisection() -> None:
         assert len(asked) <= 6
     assert search._first(lambda step: None, 8) is None
     assert load(conv_and_batchnorm()).opset == 13
+
+
+def tiny(op: str, x: list[int], w: list[int], channels: int, **attributes: Any) -> onnx.ModelProto:
+    """A layer without a bias, of hardly any work, and a BatchNormalization."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.random(channels).astype(np.float32) + np.float32(0.5) for name in "stmv"}
+    weights["w"] = rng.standard_normal(w).astype(np.float32)
+    nodes = [
+        helper.make_node(op, ["x", "w"], ["c"], **attributes),
+        helper.make_node("BatchNormalization", ["c", "s", "t", "m", "v"], ["y"]),
+    ]
+    model = model_of(nodes, weights, x, [])
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "channels", "attributes"),
+    [
+        ("ConvTranspose", [1, 1, 2, 2], [1, 1, 1, 1], 1, {}),
+        ("ConvTranspose", [1, 4, 5], [4, 3, 3], 3, {"pads": [1, 1]}),
+        ("ConvTranspose", [1, 4, 5, 5], [4, 1, 3, 3], 4, {"group": 4}),
+        ("ConvTranspose", [1, 2, 3, 3, 3], [2, 2, 1, 1, 1], 2, {}),
+        ("Conv", [1, 1, 2, 2], [1, 1, 1, 1], 1, {}),
+        ("Conv", [1, 2, 5], [2, 2, 3], 2, {}),
+        ("Conv", [1, 3, 6, 6], [3, 1, 3, 3], 3, {"group": 3}),
+        ("Conv", [1, 2, 3, 3, 3], [2, 2, 1, 1, 1], 2, {}),
+        ("Gemm", [1, 1], [1, 1], 1, {}),
+        ("Gemm", [2, 3], [3, 2], 2, {}),
+    ],
+)
+def test_a_batchnorm_behind_a_tiny_layer_is_folded(
+    op: str, x: list[int], w: list[int], channels: int, attributes: dict[str, Any]
+) -> None:
+    result = optimized(tiny(op, x, w, channels, **attributes), max_growth=0.05)
+    assert operators(result) == [op]
+    assert result.report["verified"]
