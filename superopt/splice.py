@@ -13,7 +13,6 @@ from superopt.scopes import captured_names, running_order
 from superopt.tensors import is_external, is_plain, placeholder, tensor_of_constant
 from superopt.terms import Constant, TensorType, TermGraph
 
-
 _WORTH_HOLDING = 1 << 20
 """Bytes from which on a new weight stays out of the message of a model whose weights lie in data files."""
 
@@ -42,7 +41,9 @@ def spliced(
         placeholder(constant, name) if name in held else tensor_of_constant(constant, name)
         for name, constant in new.items()
     )
-    _list_inputs(result, lowered.constant_inputs, used, new)
+    inputs = {value.name for value in proto.graph.input}
+    all_listed = all(tensor.name in inputs for tensor in proto.graph.initializer)
+    _list_inputs(result, lowered.constant_inputs, used, new, all_listed)
     present = {name for node in target.node for name in node.output}
     present.update(value.name for value in target.input)
     present.update(tensor.name for tensor in target.initializer)
@@ -105,13 +106,20 @@ def _keep(field: object, wanted: Iterable[bool]) -> None:
 
 
 def _list_inputs(
-    result: onnx.ModelProto, constant_inputs: frozenset[str], used: set[str], new: Mapping[str, Constant]
+    result: onnx.ModelProto,
+    constant_inputs: frozenset[str],
+    used: set[str],
+    new: Mapping[str, Constant],
+    all_listed: bool,
 ) -> None:
-    """Before IR version 4 every initializer is listed as an input; later, what was taken for constant is no input."""
+    """Before IR version 4 every initializer is listed as an input; later, what was taken for constant is no input.
+
+    A model of before that does not list its own (no checker passes it, runtimes do) has no new inputs either.
+    """
     graph = result.graph
     early = result.ir_version < 4
     _keep(graph.input, [item.name not in constant_inputs or (early and item.name in used) for item in graph.input])
-    if early:
+    if early and all_listed:
         for tensor in list(graph.initializer)[len(graph.initializer) - len(new) :]:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
 
