@@ -11,7 +11,6 @@ from superopt.correspondence import same_values
 from superopt.cost import CostModel, graph_cost
 from superopt.emit import emit
 from superopt.extraction import Extraction, extract
-from superopt.extraction.solve import DEFAULT_EFFORT
 from superopt.inspection import model_bytes, stored_bytes
 from superopt.lower import Lowered
 from superopt.model import Model
@@ -30,6 +29,11 @@ cost as much as running it: from where bytes hardly count to where nothing else 
 
 _LEAST_SECONDS = 0.5
 """What an extraction may take when the time is over: something has to be chosen."""
+
+
+_EFFORT = 3.0
+"""How hard extraction tries to prove its choice optimal, in the units of ``extract``: some seconds on a graph that
+resists. What is left open then is a gap of a few percent by a cost model that is less exact than that."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ class Search:
     def _extract(
         self, saturation: Saturation, cost_model: CostModel, byte_price: float | None, caution: float
     ) -> Extraction:
-        effort = DEFAULT_EFFORT if byte_price is None else DEFAULT_EFFORT / 4
+        effort = _EFFORT if byte_price is None else _EFFORT / 4
         with self.clock.stage("extract"):
             return extract(
                 saturation.egraph,
