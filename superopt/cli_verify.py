@@ -5,11 +5,11 @@ from __future__ import annotations
 from superopt import render
 from superopt.model import load
 from superopt.options import Options
-from superopt.pipeline import feeds_of, with_libraries
+from superopt.pipeline import compared
 from superopt.progress import Clock
 from superopt.progress_lines import Lines
 from superopt.report import Comparison, to_json, write
-from superopt.verdict import Verifier, outputs
+from superopt.verdict import outputs
 from superopt.version import versions
 
 OK, FAILED = 0, 1
@@ -17,11 +17,8 @@ OK, FAILED = 0, 1
 
 def run_verify(original: str, new: str, options: Options, *, report: str | None) -> int:
     """Prints how two models compare; whether they agree."""
-    right, other = with_libraries(load(original), options), with_libraries(load(new), options)
     clock = Clock(Lines(render.console(stderr=True)))
-    with clock.stage("sample"):
-        feeds = feeds_of(right, options)
-    verification = Verifier(right, feeds, options, clock)(other)
+    verification = compared(load(original), load(new), options, clock)
     document: Comparison = {
         "format": "superopt comparison 1",
         "versions": versions(),

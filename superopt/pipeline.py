@@ -19,6 +19,7 @@ from superopt.errors import EvaluationError
 from superopt.evaluate import check_libraries
 from superopt.feeds import Feeds
 from superopt.inspection import value_names
+from superopt.interface import interface_difference
 from superopt.lower import lower
 from superopt.model import Model, load
 from superopt.numeric import settle
@@ -211,5 +212,15 @@ def verify(
         numeric=numeric, inputs=inputs, input_shape=input_shape, verify=verify, custom_op_library=custom_op_library,
         seed=seed,
     )  # fmt: skip
-    right = with_libraries(load(original), chosen)
-    return Verifier(right, feeds_of(right, chosen), chosen, Clock(Watcher()))(with_libraries(load(new), chosen))
+    return compared(load(original), load(new), chosen, Clock(Watcher()))
+
+
+def compared(original: Model, new: Model, chosen: Options, clock: Clock) -> Verification:
+    """Whether two loaded models agree; not asked of the runtime where their interfaces differ."""
+    right, other = with_libraries(original, chosen), with_libraries(new, chosen)
+    difference = interface_difference(right.proto, other.proto)
+    if difference is not None:
+        return Verification(False, True, difference, chosen.numeric)
+    with clock.stage("sample"):
+        feeds = feeds_of(right, chosen)
+    return Verifier(right, feeds, chosen, clock)(other)

@@ -369,3 +369,41 @@ def test_brackets_in_names_are_not_taken_for_markup(capsys: pytest.CaptureFixtur
     made.add_row("[red]x[/red]")
     render.show([made, "rule[Relu]"], render.console())
     assert capsys.readouterr().out.splitlines()[-2:] == ["[red]x[/red]", "rule[Relu]"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("input name", "only the original has the input x; only the new model has the input image"),
+        ("output name", "only the original has the output y; only the new model has the output probabilities"),
+        ("input type", "input x is float32[n,3,6,6] in the original and float16[n,3,6,6] in the new model"),
+        ("input shape", "input x is float32[n,3,6,6] in the original and float32[n,3,7,6] in the new model"),
+        ("output more", "only the new model has the output c"),
+    ],
+)
+def test_verify_says_how_interfaces_differ(
+    change: str, said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = a_model()
+    graph = model.graph
+    if change == "input name":
+        graph.input[0].name = graph.node[0].input[0] = "image"
+    elif change == "output name":
+        graph.output[0].name = graph.node[2].output[0] = "probabilities"
+    elif change == "output more":
+        graph.output.append(helper.make_tensor_value_info("c", TensorProto.FLOAT, ["n", 4, 4, 4]))
+    else:
+        kind, height = (TensorProto.FLOAT, 7) if change == "input shape" else (TensorProto.FLOAT16, 6)
+        graph.input[0].CopyFrom(helper.make_tensor_value_info("x", kind, ["n", 3, height, 6]))
+    onnx.save(model, "other.onnx")
+    assert run("verify", "m.onnx", "other.onnx") == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"m.onnx and other.onnx do not agree: the interfaces differ: {said}"
+
+
+def test_verify_lets_an_input_go_that_has_an_initializer(folder: Path) -> None:
+    model = a_model()
+    model.graph.input.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, [4]))
+    onnx.save(model, "listed.onnx")
+    assert run("verify", "listed.onnx", "m.onnx") == 0
+    assert run("verify", "m.onnx", "listed.onnx") == 0
