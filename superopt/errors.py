@@ -1,17 +1,17 @@
 """The exception tree: every failure that superopt raises on purpose is one of these.
 
-    SuperoptError
-    +-- InputError            what the user gave is at fault: exit code 2, one line
-    |   +-- ModelError        a model file, or a graph in it
-    |   +-- RuleError         a rule text: file:line:column
-    |   +-- CostModelError    a cost model file
-    |   +-- FeedError         inputs for verification and timing
-    |   +-- OptionError       an option, or a combination of options
-    +-- InferenceError        an operator cannot be applied to values of these types
-    +-- EvaluationError       a model or a constant cannot be computed
-    |   +-- NumericError      two evaluators disagree about a constant
-    +-- EGraphError           the e-graph engine failed
-    +-- VerificationError     two models do not agree, or it cannot be told
+SuperoptError
++-- InputError            what the user gave is at fault: exit code 2, one line
+|   +-- ModelError        a model file, or a graph in it
+|   +-- RuleError         a rule text: file:line:column
+|   +-- CostModelError    a cost model file
+|   +-- FeedError         inputs for verification and timing
+|   +-- OptionError       an option, or a combination of options
++-- InferenceError        an operator cannot be applied to values of these types
++-- EvaluationError       a model or a constant cannot be computed
+|   +-- NumericError      two evaluators disagree about a constant
++-- EGraphError           the e-graph engine failed
++-- VerificationError     two models do not agree, or it cannot be told
 """
 
 from __future__ import annotations

@@ -269,7 +269,9 @@ def test_equal_shared_weights_of_two_norms_are_copied_not_changed() -> None:
     dice = np.random.default_rng(0)
     weight = dice.standard_normal((3, 3, 3, 3)).astype(np.float32)
     constants = {"w": weight} | {
-        f"{part}{index}": np.abs(dice.standard_normal(3)).astype(np.float32) + 0.5 for index in (0, 1) for part in "stmv"
+        f"{part}{index}": np.abs(dice.standard_normal(3)).astype(np.float32) + 0.5
+        for index in (0, 1)
+        for part in "stmv"
     }
     nodes = []
     for index in (0, 1):

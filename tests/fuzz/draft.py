@@ -22,7 +22,19 @@ DTYPES = {"float32": np.float32, "float16": np.float16, "float64": np.float64,
 FLOATS = ("float32", "float16", "float64")
 INTEGERS = ("int64", "int32")
 
-CONTENTS = ("normal", "normal", "normal", "positive", "zeros", "ones", "same", "small", "tiny", "negative zeros", "signs")
+CONTENTS = (
+    "normal",
+    "normal",
+    "normal",
+    "positive",
+    "zeros",
+    "ones",
+    "same",
+    "small",
+    "tiny",
+    "negative zeros",
+    "signs",
+)
 
 
 def number(dtype: str) -> int:

@@ -87,7 +87,9 @@ def _finished(d: Draft, made: list[Value]) -> Fuzzed:
     overridable = [tensor for tensor in d.initializers if d.integer(0, 99) >= 98]
     inputs = [
         helper.make_tensor_value_info(
-            value.name, number(value.dtype), _declared(value.shape, "n" if symbol and value.shape[:1] == d.inputs[0].shape[:1] else None)
+            value.name,
+            number(value.dtype),
+            _declared(value.shape, "n" if symbol and value.shape[:1] == d.inputs[0].shape[:1] else None),
         )
         for value in d.inputs
     ]
@@ -101,7 +103,9 @@ def _finished(d: Draft, made: list[Value]) -> Fuzzed:
         d.initializers,
     )
     for item, value in zip(graph.output, outputs, strict=True):
-        item.type.CopyFrom(helper.make_tensor_type_proto(number(value.dtype), [None] * value.rank if symbol else value.shape))
+        item.type.CopyFrom(
+            helper.make_tensor_type_proto(number(value.dtype), [None] * value.rank if symbol else value.shape)
+        )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", d.opset)], ir_version=8)
     return Fuzzed(model, tuple(d.inputs), d.integer(0, 99))
 

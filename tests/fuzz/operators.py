@@ -28,7 +28,12 @@ UNARY = {"Relu": 9, "Sigmoid": 9, "Tanh": 9, "Neg": 9, "Abs": 9, "Identity": 9, 
          "Reciprocal": 9, "Softplus": 9, "Softsign": 9, "Sign": 9, "Floor": 9, "Ceil": 9, "Round": 11, "HardSwish": 14,
          "Mish": 18, "Gelu": 20}  # fmt: skip
 LIKELY = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Identity", "Erf")
-PARAMETRIC = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "ThresholdedRelu": ("alpha",)}
+PARAMETRIC = {
+    "LeakyRelu": ("alpha",),
+    "Elu": ("alpha",),
+    "HardSigmoid": ("alpha", "beta"),
+    "ThresholdedRelu": ("alpha",),
+}
 COMPARISONS = {"Equal": 11, "Less": 9, "Greater": 9, "LessOrEqual": 12, "GreaterOrEqual": 12}
 REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
               "ReduceSumSquare", "ReduceLogSumExp")  # fmt: skip
@@ -304,7 +309,9 @@ def pad(d: Draft) -> Drawn:
     content = d.one_of(("none", "zeros", "negative zeros", "normal"))
     if d.opset < 11:
         return d.add("Pad", [x], pads=pads, mode=mode, value=0.5 if content == "normal" else None)
-    return d.add("Pad", [x, d.ints(pads), *([] if content == "none" else [d.constant((), x.dtype, content)])], mode=mode)
+    return d.add(
+        "Pad", [x, d.ints(pads), *([] if content == "none" else [d.constant((), x.dtype, content)])], mode=mode
+    )
 
 
 def expand(d: Draft) -> Drawn:
@@ -467,7 +474,9 @@ def choice(d: Draft) -> Drawn:
     """An If whose branches use what lies outside of them."""
     x = d.pick(is_float)
     tests = [value for value in d.values if value.dtype == "bool" and value.shape == ()]
-    test = d.one_of(tests) if tests and d.chance(50) else d.input("bool", ()) if d.chance(70) else d.constant((), "bool")
+    test = (
+        d.one_of(tests) if tests and d.chance(50) else d.input("bool", ()) if d.chance(70) else d.constant((), "bool")
+    )
     branches = []
     for _ in range(2):
         inner = Draft(d.choose, d.opset, [x], count=0, prefix=d.name("branch") + "_")
@@ -487,9 +496,7 @@ def choice(d: Draft) -> Drawn:
             )
         )
     made = Value(d.name("v"), x.dtype, x.shape)
-    d.nodes.append(
-        helper.make_node("If", [test.name], [made.name], then_branch=branches[0], else_branch=branches[1])
-    )
+    d.nodes.append(helper.make_node("If", [test.name], [made.name], then_branch=branches[0], else_branch=branches[1]))
     d.values.append(made)
     return [made]
 

@@ -226,4 +226,3 @@ def _widen_tensor(tensor: onnx.TensorProto) -> None:
     if tensor.data_type in _NARROW:
         array = numpy_helper.to_array(tensor).astype(np.float64)
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-
