@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,11 +64,22 @@ def load_feed(path: str | os.PathLike[str]) -> dict[str, Value]:
 
     Raises FeedError where it cannot be read.
     """
+    expected = "expected an .npz file of arrays by input name"
+    arrays: dict[str, Value] = {}
     try:
+        if not zipfile.is_zipfile(path):
+            Path(path).open("rb").close()
+            raise FeedError(f"{path}: not an .npz file, {expected}")
         with np.load(Path(path), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError, EOFError) as error:
-        raise FeedError(f"{path}: {error}; expected an .npz file of arrays by input name") from error
+            for name in archive.files:
+                try:
+                    arrays[name] = archive[name]
+                except ValueError as error:
+                    raise FeedError(f"{path}: {name} is no array of plain numbers or texts, {expected}") from error
+    except OSError as error:
+        raise FeedError(f"{path}: cannot be read: {error.strerror or error}, {expected}") from error
+    except (ValueError, zipfile.BadZipFile, zlib.error, AttributeError, EOFError, NotImplementedError) as error:
+        raise FeedError(f"{path}: a damaged .npz file ({error}), {expected}") from error
     return arrays
 
 
@@ -140,12 +152,14 @@ def _converted(array: np.ndarray[Any, Any], number: int, where: str) -> np.ndarr
         # numpy's files know ml_dtypes' types by their size only.
         return array.view(wanted)
     if wanted.kind not in "OUS" and array.dtype.kind in "fiub":
-        converted = array.astype(wanted)
-        if np.array_equal(converted.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"):
+        with np.errstate(all="ignore"):
+            converted = array.astype(wanted)
+            same = np.array_equal(converted.astype(array.dtype), array, equal_nan=array.dtype.kind == "f")
+        if same:
             return converted
-        # An image saved in float64 is still the image.
-        if array.dtype.kind == "f" and "float" in dtype_name(number):
-            return converted
+        raise FeedError(
+            f"{where} is {array.dtype} of values that its type does not hold, expected {dtype_name(number)}"
+        )
     raise FeedError(f"{where} is {array.dtype}, expected {dtype_name(number)}")
 
 

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import Runner, same_bits
+from superopt.feeds import load_feed
 from superopt.model import Model, load
 from superopt.sample import sample
 
@@ -237,3 +238,42 @@ def test_integers_are_not_cut(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(FeedError, match=r"expected an \.npz file"):
         sample(model, given=tmp_path / "text.npz")
+
+
+def test_floats_are_not_rounded_silently() -> None:
+    exact = np.asarray([0.5, np.nan, -np.inf])
+    (feed,) = sample(relu([3]), given={"x": exact}).values
+    assert feed["x"].dtype == np.float32
+    np.testing.assert_array_equal(feed["x"], exact)
+    for value in (0.1, 1e300):
+        with pytest.raises(FeedError, match=r"x is float64 of values that its type does not hold, expected float32"):
+            sample(relu([3]), given={"x": np.asarray([0.5, value, 1.0])})
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("missing.npz", "cannot be read: No such file or directory"),
+        ("folder", "cannot be read: Is a directory"),
+        ("text.npz", "not an .npz file"),
+        ("empty.npz", "not an .npz file"),
+        ("single.npy", "not an .npz file"),
+        ("objects.npz", "x is no array of plain numbers or texts"),
+        ("cut.npz", "a damaged .npz file"),
+    ],
+)
+def test_a_file_that_is_no_feed_is_refused_in_our_words(name: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.npz").write_text("no archive")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    np.savez(tmp_path / "objects.npz", x=np.asarray([{}], dtype=object))
+    np.savez_compressed(tmp_path / "whole.npz", x=np.arange(300.0))
+    data = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(data[:60] + bytes(20) + data[80:])
+    with pytest.raises(FeedError) as caught:
+        load_feed(tmp_path / name)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / name}: {what}")
+    assert message.endswith(", expected an .npz file of arrays by input name")
+    assert "pickle" not in message
