@@ -154,6 +154,10 @@ def load(name_or_path: str | Path) -> CostModel:
     path = Path(name_or_path)
     if path.suffix != ".toml":
         known = sorted(file.stem for file in shipped.cost_models_dir().glob("*.toml"))
+        if path.is_file() and str(name_or_path) not in known:
+            raise CostModelError(
+                f"{name_or_path}: the file's name does not end in .toml, expected a cost model in TOML"
+            )
         if str(name_or_path) not in known:
             raise CostModelError(
                 f"{name_or_path}: no such cost model, expected a .toml file or one of {', '.join(known)}"

@@ -25,6 +25,9 @@ _HEADER = re.compile(
 _CLAUSE = re.compile(r"(let|when|only if|from|for|because)\b")
 _WITHIN = re.compile(r"within\s+([0-9.eE+-]+)")
 _IGNORING = re.compile(r"ignoring\s+([a-z, -]+)")
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_BRACKETS = re.compile(r"""[()\[\]{}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""")
+"""Brackets, and texts whole, so that brackets in texts do not count."""
 _BECAUSE = re.compile(r'because\s+"((?:[^"\\]|\\.)*)"')
 
 
@@ -48,6 +51,7 @@ class Span:
 
     def tree(self) -> ast.expr:
         """The Python expression that this piece is."""
+        self._check_brackets()
         try:
             return ast.parse(f"({self.text}\n)", mode="eval").body
         except SyntaxError as error:
@@ -55,6 +59,24 @@ class Span:
             column = (error.offset or 1) + (self.column - 2 if error.lineno == 1 else 0)
             message = f"{error.msg}: a Python expression was expected"
             raise RuleError(message, file=self.file, line=line, column=max(1, column)) from error
+
+    def _check_brackets(self) -> None:
+        """Raises RuleError at a bracket without its other half: Python would take ours around the piece for it."""
+        opened: list[int] = []
+        for match in _BRACKETS.finditer(self.text):
+            char, at = match[0], match.start()
+            if char in _CLOSING:
+                opened.append(at)
+            elif char in _CLOSING.values():
+                if not opened:
+                    raise self.part(at, at + 1).error(f"'{char}' closes nothing: an opening one before it was expected")
+                wanted = _CLOSING[self.text[opened.pop()]]
+                if char != wanted:
+                    raise self.part(at, at + 1).error(f"'{char}' stands where '{wanted}' was expected")
+        if opened:
+            at = opened[-1]
+            char = self.text[at]
+            raise self.part(at, at + 1).error(f"'{char}' is never closed: '{_CLOSING[char]}' was expected")
 
     def part(self, start: int, stop: int) -> Span:
         """The piece of this piece between two offsets, without the white space around it."""
@@ -97,7 +119,10 @@ def _read(path: Path, name: str) -> RuleSet:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RuleError(f"cannot be read as UTF-8 text: {error}", file=name) from error
-    return parse(text, path.name if path.parent == rules_dir() else str(path))
+    rules = parse(text, path.name if path.parent == rules_dir() else str(path))
+    if not rules:
+        raise RuleError("there is no rule in it; 'rule NAME: CLASS' and an equation were expected", file=name)
+    return rules
 
 
 def shipped_names() -> tuple[str, ...]:

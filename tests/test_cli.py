@@ -198,15 +198,19 @@ def test_a_fault_of_ours_leaves_the_original_and_one_line(
         (["optimize", "m.onnx", "--seed", "x"], "Invalid value for '--seed': "),
         (["optimize", "m.onnx", "--seed", "-1"], "seed: -1 is out of range, expected a whole number of at least 0"),
         (["optimize", "m.onnx", "--cost", "x"], "x: no such cost model, expected a .toml file or one of "),
+        (["optimize", "m.onnx", "--cost", "cost.py"], "cost.py: the file's name does not end in .toml, expected a cost"),
         (["optimize", "m.onnx", "--rules", "x"], "x:1:1: no such rule file"),
-        (["optimize", "m.onnx", "--rules", "bad.rules"], "bad.rules:3:"),
+        (["optimize", "m.onnx", "--rules", "bad.rules"], "bad.rules:3:7: '(' is never closed: ')' was expected"),
+        (["optimize", "m.onnx", "--rules", "empty.rules"], "empty.rules:1:1: there is no rule in it; 'rule NAME"),
         (["optimize", "m.onnx", "--without", "x"], "no rule is named x"),
         (["optimize", "m.onnx", "--dump", "x"], "dump: 'x' is not a choice, expected one of terms, egraph, chosen"),
         (["verify", "m.onnx", "no.onnx"], "no.onnx: cannot be read: No such file or directory"),
         (["inspect", "text.onnx"], "text.onnx: not an ONNX model"),
         (["cost", "m.onnx", "--cost", "no.toml"], "no.toml: cannot be read"),
         (["rules", "show", "x"], "x: no such rule or rule set, expected one that `superopt rules list` names"),
-        (["rules", "check", "bad.rules"], "bad.rules:3:"),
+        (["rules", "check", "bad.rules"], "bad.rules:3:7: '(' is never closed"),
+        (["rules", "check", "empty.rules"], "empty.rules:1:1: there is no rule in it"),
+        (["rules", "check", "groups.rules"], "groups.rules:1:1: there is no rule in it"),
         (["rules", "lst"], "No such command 'lst'."),
         (["optimise", "m.onnx"], "No such command 'optimise'."),
     ],
@@ -218,6 +222,9 @@ def test_bad_input_is_one_line_and_writes_nothing(
     (folder / "cut.onnx").write_bytes((folder / "m.onnx").read_bytes()[:200])
     (folder / "text.onnx").write_text("hello\n")
     (folder / "empty.onnx").write_bytes(b"")
+    (folder / "cost.py").write_text("price = 1\n")
+    (folder / "empty.rules").write_text("")
+    (folder / "groups.rules").write_text("# only a group\ngroup two = Relu, Abs\n")
     (folder / "bad.rules").write_text("\nrule a: exact\n  Relu(x => x\n")
     before = files(folder)
     assert run(*args) == 2

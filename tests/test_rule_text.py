@@ -90,7 +90,8 @@ def test_siblings_expand_to_roots() -> None:
     [
         ("rule x: exact\n  Relu(x) => y", "f:2:14", "not on the left side"),
         ("rule x: exact\n  Relu(x) =>\n    Neg(y)", "f:3:9", "not on the left side"),
-        ("rule x: exact\n  Relu(x => x", "f:2:", "Python expression"),
+        ("rule x: exact\n  Relu(x y) => x", "f:2:8", "Python expression"),
+        ("rule x: exact\n  Relu(x => x", "f:2:7", "never closed"),
         ("rule x: wrong\n  Relu(x) => x", "f:1:1", "numeric class"),
         ("rule x: exact\n  Softmax(x) => x", "f:2:3", "counts from the end"),
         ("rule x: exact\n  Transpose(x) => x", "f:2:3", "no default for perm"),
@@ -144,3 +145,26 @@ def test_a_shipped_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatc
     path.write_text("rule second: exact\n  Relu(Relu(x)) => Relu(x)\n")
     os.utime(path, ns=(1, 1))
     assert [rule.name for rule in load("mine")] == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("equation", "place", "what"),
+    [
+        ("Relu(Relu(x) => Relu(x)", "2:7", "'(' is never closed"),
+        ("Relu(Relu(x)) => Relu(x", "2:24", "'(' is never closed"),
+        ("Relu(x)\n    => Relu(Relu(x)\n  when rank(x) == 2", "3:12", "'(' is never closed"),
+        ("Relu(x)) => Relu(x)", "2:10", "')' closes nothing"),
+        ("Relu(x] => Relu(x)", "2:9", "']' stands where ')' was expected"),
+        ("Relu(x) => x\n  when (rank(x), 2", "3:8", "'(' is never closed"),
+        ("Relu(x) => x\n  when rank(x) == 2) or (rank(x) == 3", "3:20", "')' closes nothing"),
+    ],
+)
+def test_a_bracket_without_its_other_half_is_named_by_its_place(equation: str, place: str, what: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        parse(f"rule r: exact\n  {equation}\n", "f.rules")
+    assert str(caught.value).startswith(f"f.rules:{place}: {what}")
+
+
+def test_brackets_in_texts_do_not_count() -> None:
+    (rule,) = parse("rule r: exact\n  Pad(x, v, mode='(', pads=p) => Pad(x, v, mode=\"(\", pads=p)\n")
+    assert rule.name == "r"
