@@ -19,4 +19,9 @@ def complain_internal(error: Exception, consequence: str) -> None:
 
 def complain(message: str) -> None:
     """Says in one line what the user gave that is at fault."""
-    typer.echo(f"superopt: {' '.join(message.split())}", err=True)
+    typer.echo(f"superopt: {printable(' '.join(message.split()))}", err=True)
+
+
+def printable(text: str) -> str:
+    """Text with what a terminal would not print as it is (names may hold escape sequences) in escapes of its own."""
+    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)

@@ -108,7 +108,7 @@ def _ulp(reference: Array, dtype: np.dtype[Any]) -> Array:
     if dtype == np.float64:
         return np.spacing(np.abs(reference))
     unit = 2 * unit_roundoff(dtype)
-    smallest = float(np.finfo(dtype).tiny) if dtype.kind == "f" else 2.0**-126
+    smallest = 2.0**-126 if dtype.name in _EPSILON else float(np.finfo(dtype).tiny)
     _, exponent = np.frexp(np.maximum(np.abs(reference), smallest))
     return np.asarray(np.ldexp(unit, exponent - 1))
 

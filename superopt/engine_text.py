@@ -96,12 +96,17 @@ class Constructor:
         return f"{'k' if self.constant else 'op'}-{self.op}-{self.arity}"
 
 
+_WIDEST_FLOW = 64
+"""Through nodes of more arguments (a Sum, a Concat) being constant does not flow when rules make arguments constant: to
+plan a join of that many conditions takes the engine the cube of their number, minutes for a thousand."""
+
+
 def declarations(made: Constructor) -> Iterator[str]:
     """A constructor, its provenance, and how being constant flows through it."""
     sorts = " ".join(["T"] * made.arity)
     yield f"(constructor {made.suffix} ({sorts} String) T)"
     yield f"(function from-{made.suffix} ({sorts} String) i64 :merge old)"
-    if made.constant or made.op == OPAQUE or made.op in STAYS or made.arity == 0:
+    if made.constant or made.op == OPAQUE or made.op in STAYS or not 0 < made.arity <= _WIDEST_FLOW:
         return
     args = [f"x{index}" for index in range(made.arity)]
     constants = " ".join(f"(is-constant {arg})" for arg in args)

@@ -71,8 +71,10 @@ def load(source: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model, folde
         model = Model(source, Path(folder) if folder else None)
     elif isinstance(source, onnx_ir.Model):
         model = _from_ir(source)
-    else:
+    elif isinstance(source, (str, os.PathLike)):
         model = _from_file(Path(source))
+    else:
+        raise ModelError(f"a {type(source).__name__} is no model, expected a path, a ModelProto or an onnx_ir.Model")
     _check(model)
     return model
 

@@ -77,10 +77,22 @@ def materialize(
             if arg != ABSENT and arg not in seen:
                 seen.add(arg)
                 stack.append(arg)
+    _refuse_unfolding(graph, sorted(wanted))
     made: dict[int, Constant] = {}
     for batch in _batches(graph, sorted(wanted)):
         made.update(_computed(graph, batch, context))
     return replaced(graph, made)
+
+
+def _refuse_unfolding(graph: TermGraph, wanted: Sequence[int]) -> None:
+    """Raises EvaluationError where a value on the way would be too large for any memory: a few bytes of an Expand, a
+    Tile or a ConstantOfShape may stand for terabytes."""
+    for index in _cone(graph, wanted):
+        size = _elements(graph.types[index])
+        if graph.nodes[index].op != CONST and size > _MOST_ELEMENTS:
+            raise EvaluationError(
+                f"constant %{index} ({graph.nodes[index].op}) has {size} elements, expected at most {_MOST_ELEMENTS}"
+            )
 
 
 def _cone(graph: TermGraph, roots: Sequence[int], stop: Mapping[int, object] | None = None) -> list[int]:
@@ -290,3 +302,7 @@ def _run_by_onnxruntime(
             raise EvaluationError(f"%{index} is {value.dtype}{list(value.shape)}, expected {kind}")
         made[index] = constant_of_array(value, kind.dtype)
     return made
+
+
+_MOST_ELEMENTS = 2**30
+"""The largest constant that is made: 8 GiB in float64."""

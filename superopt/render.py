@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from superopt.complaints import printable
+
 if TYPE_CHECKING:
     from superopt.inspection import Inspection
     from superopt.report import BeforeAfter, Comparison, Cost, Error, Latency, Output, Report
@@ -29,11 +31,14 @@ def show(parts: Iterable[Table | str], where: Console) -> None:
     """Prints parts one below the other, without the spaces that fill a table's lines up when it is piped."""
     if where.is_terminal:
         for part in parts:
-            where.print(part)
+            where.print(printable(part) if isinstance(part, str) else part)
         return
     with where.capture() as captured:
         for part in parts:
-            where.print(part, soft_wrap=isinstance(part, str))
+            if isinstance(part, str):
+                where.print(printable(part), soft_wrap=True)
+            else:
+                where.print(part)
     where.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
     where.file.flush()
 
@@ -52,7 +57,7 @@ def optimized(report: Report, target: str | None = None) -> list[Table | str]:
     made.add_row("nodes", str(report["nodes"]["before"]), str(report["nodes"]["after"]), _change(report["nodes"]))
     for operator, count in report["operators"].items():
         mark = "" if count["before"] == count["after"] else _step(count)
-        made.add_row(f"  {operator}", str(count["before"]), str(count["after"]), mark)
+        made.add_row(f"  {printable(operator)}", str(count["before"]), str(count["after"]), mark)
     size, cost, latency = report["bytes"], report["cost"], report["latency"]
     made.add_row("bytes", bytes_text(size["before"]), bytes_text(size["after"]), _change(size))
     made.add_row(
@@ -79,7 +84,7 @@ def compared(document: Comparison) -> list[Table | str]:
 def _errors(outputs: Sequence[Output]) -> Iterable[tuple[str, str, str, str]]:
     for output in outputs:
         yield (
-            f"  {output['name']}",
+            f"  {printable(output['name'])}",
             _error(output["original_error"]),
             _error(output["new_error"]),
             _error(output["difference"]) + _agreement(output["top1"], output["top5"]),
@@ -175,7 +180,7 @@ def inspected(document: Inspection, *, nodes: bool = False) -> list[Table | str]
     )
     for kind in ("inputs", "outputs"):
         for value in document["inputs"] if kind == "inputs" else document["outputs"]:
-            facts.add_row(kind.removesuffix("s"), f"{value['name']}: {_type(value['type'])}")
+            facts.add_row(kind.removesuffix("s"), f"{printable(value['name'])}: {_type(value['type'])}")
     parts: list[Table | str] = [facts, "", *costs(document)]
     if document["opaque"]:
         left = table("left alone", "count", "because", left=1)
@@ -183,7 +188,10 @@ def inspected(document: Inspection, *, nodes: bool = False) -> list[Table | str]
         parts += ["", rows(left, ((one["operator"], str(one["count"]), one["reason"]) for one in document["opaque"]))]
     if nodes:
         every = table("value", "operator", "type", f"cost, {document['unit']}", left=3)
-        lines = ((one["name"], one["operator"], _type(one["type"]), number(one["cost"])) for one in document["nodes"])
+        lines = (
+            (printable(one["name"]), printable(one["operator"]), _type(one["type"]), number(one["cost"]))
+            for one in document["nodes"]
+        )
         parts += ["", rows(every, lines)]
     return parts
 

@@ -70,6 +70,8 @@ def sample(
     """
     proto = model.proto
     if given is not None:
+        if not isinstance(given, (str, os.PathLike, Mapping)):
+            raise FeedError(f"inputs: a {type(given).__name__}, expected the path of an .npz file or arrays by name")
         where = "inputs" if isinstance(given, Mapping) else str(os.fspath(given))
         feed = checked_feed(proto, given if isinstance(given, Mapping) else load_feed(given), where)
         return Feeds((SampleFeed(feed, "given" if isinstance(given, Mapping) else where, sizes_of(proto, feed)),), seed)
