@@ -1,4 +1,4 @@
-"""``make fuzz``: draws models until stopped, checks what tests/fuzz/properties.py says, shrinks and saves what it finds.
+"""``make fuzz``: draws models until stopped, checks them as tests/fuzz/properties.py says, shrinks and saves finds.
 
     python -m benchmarks.fuzz [--seed N] [--graphs N] [--numeric CLASS] [--out FOLDER]
 
@@ -100,7 +100,7 @@ class Fuzzer:
 
 def main() -> Any:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--seed", type=int, default=0, help="the first seed; each batch of %d has the next" % BATCH)
+    arguments.add_argument("--seed", type=int, default=0, help=f"the first seed; each batch of {BATCH} has the next")
     arguments.add_argument("--graphs", type=int, default=0, help="stop after about so many; 0 never stops")
     arguments.add_argument("--numeric", choices=CLASSES, help="check this class alone")
     arguments.add_argument("--rules", default="default", help="rule set or file")

@@ -3,6 +3,7 @@ outside of the model's folder, or a partial output. And models of odd but legal 
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -307,10 +308,7 @@ def test_outputs_of_every_type(dtype: str) -> None:
 def test_a_chain_of_ten_thousand_nodes() -> None:
     names = ["x", *(f"v{index}" for index in range(9999)), "y"]
     proto = of(
-        *(
-            helper.make_node("Neg" if i % 3 else "Tanh", [a], [b])
-            for i, (a, b) in enumerate(zip(names, names[1:], strict=False))
-        )
+        *(helper.make_node("Neg" if i % 3 else "Tanh", [a], [b]) for i, (a, b) in enumerate(itertools.pairwise(names)))
     )
     assert len(proto.graph.node) == 10000
     result = optimized(proto, rules=load_rules("identity"))
@@ -364,7 +362,8 @@ def test_a_feed_that_does_not_fit_is_one_line(feed: Any) -> None:
         {"numeric": 3}, {"numeric": ["exact"]}, {"select": 1.0}, {"seed": "1"}, {"seed": 0.5}, {"threads": "all"},
         {"max_growth": "a lot"}, {"max_growth": [1]}, {"max_growth": float("nan")}, {"limit": 5}, {"limit": ["nodes"]},
         {"limit": {"nodes": "many"}}, {"limit": {"seconds": None}}, {"limit": {1: 2}}, {"rules": 5}, {"rules": [None]},
-        {"without": 5}, {"without": [None]}, {"ignoring": 5}, {"cost": 5}, {"input_shape": 5}, {"input_shape": {"x": 5}},
+        {"without": 5}, {"without": [None]}, {"ignoring": 5}, {"cost": 5}, {"input_shape": 5},
+        {"input_shape": {"x": 5}},
         {"input_shape": {"x": "abc"}}, {"input_shape": {"x": (1.5,)}}, {"input_shape": {"x": None}},
         {"initializers_are_constant": "yes"}, {"rules": ""}, {"inputs": "no.npz"}, {"inputs": 5},
     ],

@@ -55,7 +55,7 @@ def _array(value: Value, dice: np.random.Generator, kind: str) -> np.ndarray[Any
 
 @st.composite
 def fuzzed(draw: Any, most: int = 16) -> Fuzzed:
-    """A model of up to ``most`` steps, eight or so mostly; each step draws an operator, or a few that belong together."""
+    """A model of up to ``most`` steps, eight or so mostly; each draws an operator, or a few that belong together."""
     d = Draft(draw, 17)
     d.opset = d.one_of(OPSETS)
     main = "float32" if d.chance(75) else d.one_of(("float16", "float64", "int64"))
