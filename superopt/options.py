@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from superopt.errors import OptionError
@@ -219,7 +220,14 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 def check_layout(layout: str) -> None:
     """Raises OptionError where weights cannot lie so."""
     pieces = layout.replace("\\", "/").split("/")
-    if not layout or "\0" in layout or os.path.isabs(layout) or ".." in pieces or ":" in pieces[0] or not pieces[-1]:
+    if (
+        not layout
+        or "\0" in layout
+        or PurePath(layout).is_absolute()
+        or ".." in pieces
+        or ":" in pieces[0]
+        or not pieces[-1]
+    ):
         raise OptionError(
             f"external-data: '{layout}' is out of place, expected same, none, or a file below the model's folder"
         )

@@ -105,7 +105,8 @@ def test_the_output_can_be_elsewhere_and_options_arrive(folder: Path, capsys: py
     given = [
         "--without", "batchnorm-as-mul-and-add", "--numeric", "approximates", "--ignoring", "nan,infinity",
         "--cost", "nodes", "--limit", "nodes=500,iterations=3", "--inputs", "feed.npz", "--max-growth", "none",
-        "--initializers-are-constant", "--seed", "7", "--verify", "regions", "--external-data", "none", "--threads", "1",
+        "--initializers-are-constant", "--seed", "7", "--verify", "regions", "--external-data", "none",
+        "--threads", "1",
     ]  # fmt: skip
     assert run("optimize", "m.onnx", "-o", "out/n.onnx", *FAST, *given, "--report", "out/r.json") == 0
     assert files(folder / "out") == ["n.onnx", "r.json"]
@@ -198,7 +199,7 @@ def test_a_fault_of_ours_leaves_the_original_and_one_line(
         (["optimize", "m.onnx", "--seed", "x"], "Invalid value for '--seed': "),
         (["optimize", "m.onnx", "--seed", "-1"], "seed: -1 is out of range, expected a whole number of at least 0"),
         (["optimize", "m.onnx", "--cost", "x"], "x: no such cost model, expected a .toml file or one of "),
-        (["optimize", "m.onnx", "--cost", "cost.py"], "cost.py: the file's name does not end in .toml, expected a cost"),
+        (["optimize", "m.onnx", "--cost", "cost.py"], "cost.py: the file's name does not end in .toml, expected"),
         (["optimize", "m.onnx", "--rules", "x"], "x:1:1: no such rule file"),
         (["optimize", "m.onnx", "--rules", "bad.rules"], "bad.rules:3:7: '(' is never closed: ')' was expected"),
         (["optimize", "m.onnx", "--rules", "empty.rules"], "empty.rules:1:1: there is no rule in it; 'rule NAME"),
