@@ -160,7 +160,8 @@ def close_values(case: Fuzzed, feed: Feed, expected: Sequence[Any], found: Seque
         noise = max(float(np.max(np.abs(other[place] - wide), initial=0.0)) for other in moved)
         if noise > CHAOS * scale:
             continue
-        reference = wide if truth is None or truth[place] is None else truth[place]
+        # onnx.reference gives some operators another shape (GlobalMaxPool): that is no truth.
+        reference = truth[place] if truth is not None and truth[place].shape == a.shape else wide
         error = float(np.max(np.abs(wide - reference), initial=0.0))
         if error > 1e-2 * scale + 1e-6 and a.dtype != np.float16:
             reference, error = wide, 0.0  # a reference that is so far off is another function
