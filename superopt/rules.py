@@ -34,7 +34,7 @@ class Var:
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Number:
     """On the left only: a known constant of one element, equal to this number, whose rank is not above that of the term
     it stands in. ``index`` counts the numbers of a rule from 0, so that two equal ones may match differently shaped
@@ -47,6 +47,13 @@ class Number:
     def name(self) -> str:
         """The name that it is bound by, which no identifier of a rule text can be."""
         return f"number.{self.index}"
+
+    # Two zeros of different sign are equal numbers, and are not the same pattern.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and (repr(self.value), self.index) == (repr(other.value), other.index)
+
+    def __hash__(self) -> int:
+        return hash((repr(self.value), self.index))
 
 
 @dataclass(frozen=True)
