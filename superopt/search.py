@@ -106,7 +106,7 @@ class Search:
     def price(self, found: Found, cost_model: CostModel) -> float:
         """What running a model costs, by any cost model."""
         inner = (run.search.price(run.found, cost_model) for run in found.bodies if run.found is not None)
-        return graph_cost(found.graph, cost_model, self.sizes).total + sum(inner)
+        return self._running(found.graph, cost_model) + sum(inner)
 
     def choose(self, saturation: Saturation, cost_model: CostModel, caution: float = 0.0) -> Found | None:
         """The cheapest model that has grown no more than allowed, bodies left as they are; it may be the same model.
@@ -123,7 +123,13 @@ class Search:
             price = even * _DEARER ** (step - _STEPS // 2)
             return self._within_bounds(saturation, cost_model, self._extract(saturation, cost_model, price, caution))
 
-        return _first(at, _STEPS)
+        small = _first(at, _STEPS)
+        # Where bytes were dear, the smallest model may be one that is slower than the original.
+        dearer = small is not None and self._running(small.graph, cost_model) > self._running(self.graph, cost_model)
+        return None if dearer else small
+
+    def _running(self, graph: TermGraph, cost_model: CostModel) -> float:
+        return graph_cost(graph, cost_model, self.sizes).total
 
     @property
     def original_bytes(self) -> int:
