@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import onnx
-import onnx_ir
 
 from superopt import shipped
 from superopt.errors import CostModelError
@@ -22,6 +21,9 @@ from superopt.model import Model
 from superopt.model import load as load_model
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Attrs, TermGraph, ValueType
 from superopt.workload import NOMINAL, Sizes, is_depthwise, is_grouped, work
+
+if TYPE_CHECKING:
+    import onnx_ir
 
 FREE = frozenset({INPUT, CONST, PROJECT})
 """What is not an operator: a graph input, a constant (its bytes are priced apart), an output of a node that is

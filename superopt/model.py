@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
+from weakref import WeakKeyDictionary
 
 import onnx
-import onnx_ir
 from google.protobuf.message import DecodeError, EncodeError
 
 from superopt.errors import ModelError
 from superopt.external import LARGEST_MESSAGE, carried_over, gathered, replacing, tensors, with_data_inside
 from superopt.tensors import check_header, external_range, is_external, is_placeholder, tensor_bytes
 from superopt.terms import Constant
+
+if TYPE_CHECKING:
+    import onnx_ir
 
 __all__ = ["Model", "load", "message", "replacing", "save", "serialized", "standard_domain", "tensors"]
 
@@ -69,21 +74,38 @@ def load(source: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model, folde
     """
     if isinstance(source, onnx.ModelProto):
         model = Model(source, Path(folder) if folder else None)
-    elif isinstance(source, onnx_ir.Model):
-        model = _from_ir(source)
     elif isinstance(source, (str, os.PathLike)):
         model = _from_file(Path(source))
+    elif _is_ir(source):
+        model = _from_ir(source)
     else:
         raise ModelError(f"a {type(source).__name__} is no model, expected a path, a ModelProto or an onnx_ir.Model")
     _check(model)
     return model
 
 
+def _is_ir(source: object) -> TypeGuard[onnx_ir.Model]:
+    """Whether this is a model of onnx_ir; who has one has imported it, and it takes half a second to import."""
+    library = sys.modules.get("onnx_ir")
+    return library is not None and isinstance(source, library.Model)
+
+
 def serialized(model: Model) -> bytes:
     """The bytes of the model file (without external data). Raises ModelError over 2 GiB."""
     if model.source is not None:
         return model.source
-    return _serialize(model.proto, model.label)
+    if model not in _WRITTEN:
+        data = _serialize(model.proto, model.label)
+        if len(data) > MOST_KEPT:
+            return data
+        _WRITTEN[model] = data
+    return _WRITTEN[model]
+
+
+MOST_KEPT = 256 * 2**20
+"""Bytes up to which a model that was written is kept so: it is measured, run and saved, and writing takes time."""
+
+_WRITTEN: WeakKeyDictionary[Model, bytes] = WeakKeyDictionary()
 
 
 def message(model: Model) -> onnx.ModelProto:
@@ -173,6 +195,8 @@ def _from_file(path: Path) -> Model:
 
 
 def _from_ir(model: onnx_ir.Model) -> Model:
+    import onnx_ir
+
     folders = {
         Path(value.const_value.base_dir)
         for graph in model.graphs()
