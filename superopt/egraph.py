@@ -28,6 +28,7 @@ from superopt.engine_text import (
     interchangeable,
     load_row,
     load_table,
+    makes_weighted,
     quoted,
     term_text,
 )
@@ -217,9 +218,13 @@ class Engine:
         self._run([f"(run done-{number} 1)"])
         return sum(report.num_matches_per_rule.values()), bool(report.updated)
 
-    def settle(self) -> None:
-        """Lets being constant settle, and sets aside what differs from an earlier node in constant weights alone."""
-        self._run(["(run-schedule (saturate (run rs-flow)) (run rs-first) (run rs-later))"])
+    def settle(self, number: int) -> None:
+        """Draws the consequences of a step of a rule: lets being constant settle, and sets aside what differs from an
+        earlier node in constant weights alone, where the rule makes such nodes."""
+        schedule = "(saturate (run rs-flow))"
+        if makes_weighted(self._rules[number]):
+            schedule += " (run rs-first) (run rs-later)"
+        self._run([f"(run-schedule {schedule})"])
 
     def size(self) -> int:
         """The number of e-nodes."""

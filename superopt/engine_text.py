@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from superopt.instantiate import skeleton
 from superopt.matching import attribute_text
 from superopt.operators import STAYS, operator
-from superopt.rules import Absent, Apply, Made, Number, Output, Pattern, Var
+from superopt.rules import Absent, Apply, Each, Made, Number, Output, Pattern, Rule, Star, Var
 from superopt.terms import ABSENT, CONST, OPAQUE, PROJECT, Attrs, Node, ValueType, type_text
 from superopt.variants import MOVEMENT, Variant
 
@@ -130,6 +131,25 @@ def interchangeable(made: Constructor) -> Iterator[str]:
         key = f"({first} {' '.join(['e', *others, *types, 's'])})"
         yield f"(rule ((= e {node}) {known}) ((set {key} {held})) :ruleset rs-first)"
         yield f"(rule ((= e {node}) {known} (= r {key}) (= w {held}) (!= r w)) ((subsume {node})) :ruleset rs-later)"
+
+
+@cache
+def makes_weighted(rule: Rule) -> bool:
+    """Whether a rule makes nodes of operators that have weights, or joins classes that may hold such: a right side that
+    is a term of the left."""
+    return any(isinstance(root, Var) or any(made.op in WEIGHTED for made in _operators(root)) for root in rule.right)
+
+
+def _operators(pattern: Pattern | Star) -> list[Apply]:
+    """Every operator of a pattern, stars and their templates included."""
+    match pattern:
+        case Apply(_, args):
+            inner = (arg.template if isinstance(arg, Each) else arg for arg in args)
+            return [pattern, *(made for arg in inner for made in _operators(arg))]
+        case Output(of):
+            return _operators(of)
+        case _:
+            return []
 
 
 def term_text(made: Constructor, attrs: Attrs, args: Sequence[str]) -> str:
@@ -267,7 +287,7 @@ def _right(variant: Variant, part_function: str, number: int, used: dict[Constru
     shape = variant.right
     head: list[str] = []
     names: list[str] = []
-    constant = constant_slots(variant)
+    constant = constant_operators(variant)
     parts = {part: index for index, part in enumerate(answered_parts(variant))}
 
     def asked(part: Part) -> str:
@@ -323,7 +343,7 @@ def answered_parts(variant: Variant) -> list[Part]:
     Each part is a call from the engine, so that they are worth sparing. The types inside a formula for a weight are
     inferred when the e-graph is read.
     """
-    shape, constant = variant.right, constant_slots(variant)
+    shape, constant = variant.right, constant_operators(variant)
     seen = set(shape.roots)
     for index, slot in enumerate(shape.slots):
         # Rules look at transposes among constants too.
@@ -351,7 +371,7 @@ def _fixed_attributes(pattern: Pattern) -> str | None:
             return None
 
 
-def constant_slots(variant: Variant) -> list[bool]:
+def constant_operators(variant: Variant) -> list[bool]:
     """Which slots of the right side are computed from constants alone, as the rule's conditions tell."""
     constant: list[bool] = []
     for slot in variant.right.slots:

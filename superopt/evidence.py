@@ -61,10 +61,12 @@ class Evidence:
     types: Mapping[str, str] = field(default_factory=dict)
 
     def widen(self, seed: int) -> None:
-        """Measures the sensitivity again, with larger steps and more often."""
+        """Measures the sensitivity again, with larger steps and more often, and with onnxruntime's optimizations on."""
         if self.wider:
             return
         self.wider = True
+        if not self.by_terms:
+            self.add_optimized()
         for time in range(MORE_TIMES):
             self.add_noise(seed + 100 + time, MORE_UNITS)
 
@@ -140,8 +142,6 @@ def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, 
     if runner is not None:
         evidence.add_noise_of_inputs(runner, seed)
         del runner
-    if not by_terms:
-        evidence.add_optimized()
     _find_truth(evidence, lowered)
     return evidence
 

@@ -136,7 +136,7 @@ class _Run:
             else:
                 count, updated = self.engine.step(turn.number)
             if updated:
-                self.engine.settle()
+                self.engine.settle(turn.number)
             now = time.perf_counter()
             turn.took(count, now - begun)
             changed |= updated
