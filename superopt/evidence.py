@@ -90,23 +90,20 @@ class Evidence:
 
     def runs_optimized(self) -> bool:
         """Whether onnxruntime's optimizations leave the original fit to run."""
-        try:
-            runner = Runner(self.model, optimized=True)
-            for feed in self.feeds:
-                runner.run(feed)
-        except EvaluationError:
-            return False
-        return True
+        return self._run_optimized() is not None
 
     def add_optimized(self) -> None:
         """Runs with onnxruntime's optimizations on; where they fail on the original, the new model is not at fault."""
-        try:
-            optimized = Runner(self.model, optimized=True)
-            results = [optimized.run(feed) for feed in self.feeds]
-        except EvaluationError:
-            return
-        for place, result in enumerate(results):
+        for place, result in enumerate(self._run_optimized() or ()):
             self.optimized[place].append(result)
+
+    def _run_optimized(self) -> list[Outputs] | None:
+        """The original's outputs with optimizations on, per feed; None where they leave it unfit to run."""
+        try:
+            runner = Runner(self.model, optimized=True)
+            return [runner.run(feed) for feed in self.feeds]
+        except EvaluationError:
+            return None
 
 
 def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, seed: int = 0) -> Evidence:
