@@ -16,9 +16,9 @@ import onnx
 
 from superopt import shipped
 from superopt.errors import CostModelError
-from superopt.lower import lower
-from superopt.model import Model
-from superopt.model import load as load_model
+from superopt.lowering.lower import lower
+from superopt.models.model import Model
+from superopt.models.model import load as load_model
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Attrs, TermGraph, ValueType
 from superopt.workload import NOMINAL, Sizes, is_depthwise, is_grouped, work
 

@@ -14,7 +14,7 @@ from onnx import helper
 
 from superopt.errors import EvaluationError, OptionError
 from superopt.kernels import is_float
-from superopt.model import Model, serialized
+from superopt.models.model import Model, serialized
 
 Value: TypeAlias = Any
 """What a model takes or gives: an array, a list of values (a sequence), a dict (a map), or None (an empty optional)."""

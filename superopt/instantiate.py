@@ -16,10 +16,10 @@ import numpy as np
 
 from superopt.errors import InferenceError
 from superopt.expressions import Binding, evaluate
+from superopt.models.tensors import constant_of_array
 from superopt.operators import Operator, numpy_dtype, operator
 from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Rule, Star, Var
 from superopt.shapes import infer
-from superopt.tensors import constant_of_array
 from superopt.terms import (
     ABSENT,
     CONST,

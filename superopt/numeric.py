@@ -11,9 +11,9 @@ from superopt.crosscheck import NOT_CHECKED, check_equal, second_values
 from superopt.errors import EvaluationError, NumericError
 from superopt.evaluate import Runner
 from superopt.kernels import FLOAT64, Array, apply, dtype_of
+from superopt.models.tensors import constant_of_array
 from superopt.operators import STAYS
 from superopt.rounding import rounding_bound
-from superopt.tensors import constant_of_array
 from superopt.term_model import term_model, value_name
 from superopt.terms import (
     ABSENT,
@@ -27,7 +27,7 @@ from superopt.terms import (
     TermGraph,
     ValueType,
 )
-from superopt.truth import OpaqueRunner, round_to
+from superopt.verification.truth import OpaqueRunner, round_to
 
 _BATCH_BYTES = 1 << 28
 """How many bytes of float64 one batch of constants may need at a time, about."""

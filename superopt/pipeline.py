@@ -10,36 +10,36 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from superopt import classes
-from superopt.convert import converted
+from superopt.bodies.descent import Descent
 from superopt.cost import CostBreakdown, CostModel, graph_cost
 from superopt.cost import load as load_cost_model
-from superopt.descent import Descent
 from superopt.errors import EvaluationError
 from superopt.evaluate import check_libraries
-from superopt.feeds import Feeds
-from superopt.inspection import value_names
-from superopt.interface import interface_difference
-from superopt.lower import lower
-from superopt.model import Model, load
+from superopt.inputs.feeds import Feeds
+from superopt.inputs.sample import sample
+from superopt.laws import classes
+from superopt.laws.trust import lawful
+from superopt.lowering.lower import lower
+from superopt.models.convert import converted
+from superopt.models.interface import interface_difference
+from superopt.models.model import Model, load
 from superopt.numeric import settle
 from superopt.options import DEFAULT_COST_MODEL, Feed, Options, options
-from superopt.outcome import Outcome, document
-from superopt.perturb import weight_bytes
 from superopt.prepare import prepared
 from superopt.progress import Clock, Watcher
+from superopt.reporting.inspection import value_names
+from superopt.reporting.outcome import Outcome, document
 from superopt.result import Result
 from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
-from superopt.sample import sample
-from superopt.search import Search
-from superopt.selection import selected
-from superopt.soundness import Sound, first_sound, unsound
-from superopt.trust import lawful
-from superopt.truth import OpaqueRunner
-from superopt.verdict import Verifier, bound_of
-from superopt.verify import Verification
-from superopt.verify_regions import LARGEST_RUN
+from superopt.search.candidates import Search
+from superopt.search.selection import selected
+from superopt.search.soundness import Sound, first_sound, unsound
+from superopt.verification.perturb import weight_bytes
+from superopt.verification.truth import OpaqueRunner
+from superopt.verification.verdict import Verifier, bound_of
+from superopt.verification.verify import Verification
+from superopt.verification.verify_regions import LARGEST_RUN
 
 if TYPE_CHECKING:
     import onnx_ir

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from superopt.functions import without_calls
-from superopt.model import Model
-from superopt.resolve import resolved
+from superopt.bodies.resolve import resolved
+from superopt.models.functions import without_calls
+from superopt.models.model import Model
 
 
 def prepared(model: Model) -> tuple[Model, bool]:

@@ -8,9 +8,9 @@ from functools import cached_property
 
 import onnx
 
-from superopt import model as models
-from superopt.model import Model
-from superopt.report import Report
+from superopt.models import model as models
+from superopt.models.model import Model
+from superopt.reporting.report import Report
 
 
 @dataclass(frozen=True, eq=False)

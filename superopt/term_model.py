@@ -11,8 +11,8 @@ from onnx import helper, numpy_helper
 
 from superopt.errors import EvaluationError, InferenceError
 from superopt.forms import onnx_form
+from superopt.models.scopes import captured_names
 from superopt.operators import NEWEST_OPSET, dtype_number
-from superopt.scopes import captured_names
 from superopt.terms import ABSENT, OPAQUE, PROJECT, AttrValue, TensorType, TermGraph
 
 _PREFIX = "superopt."

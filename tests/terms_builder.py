@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from superopt.models.tensors import constant_of_array
 from superopt.shapes import infer_node
-from superopt.tensors import constant_of_array
 from superopt.terms import ABSENT, CONST, INPUT, Attrs, AttrValue, Constant, Node, TermGraph, ValueType, parse_type
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from superopt.blame import guilty
+from superopt.search.blame import guilty
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 40])

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 import superopt
 from superopt.bodies import bodies
 from superopt.errors import ModelError
-from superopt.model import load
+from superopt.models.model import load
+from superopt.models.scopes import graphs_in
 from superopt.rule_text import parse
-from superopt.scopes import graphs_in
 
 Array = np.ndarray[Any, Any]
 

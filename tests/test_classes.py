@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from superopt import rule_text
-from superopt.classes import Checked, check_classes
+from superopt.engine.saturate import Limits
+from superopt.laws.classes import Checked, check_classes
 from superopt.rules import RuleSet
-from superopt.saturate import Limits
 from superopt.terms import TensorType, TermGraph
 from tests.terms_builder import TermsBuilder
 

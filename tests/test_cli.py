@@ -16,9 +16,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
-from superopt import cli, progress_lines, render, search, selection
+from superopt.cli import main as cli
+from superopt.cli import progress_lines
 from superopt.errors import EGraphError
 from superopt.progress import Clock
+from superopt.reporting import render
+from superopt.search import candidates as search
+from superopt.search import selection
 from superopt.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,12 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superopt import conditions
-from superopt import conditions_convolution as convolution
-from superopt import conditions_movement as movement
-from superopt import conditions_selection as selection
-from superopt import conditions_spectrum as spectrum
-from superopt import conditions_types as types
-from superopt import conditions_values as values
+from superopt.conditions import contents as values
+from superopt.conditions import convolution, movement, selection, spectrum, types
 from superopt.terms import Attrs, Dim, TensorType
 from superopt.values import FUNCTIONS, Unknown, Value
 

@@ -15,10 +15,10 @@ import onnx.backend.test.case.node as node_cases
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from superopt.emit import emit
+from superopt.emitting.emit import emit
 from superopt.errors import InferenceError
-from superopt.lower import Lowered, lower
-from superopt.model import Model, load, serialized
+from superopt.lowering.lower import Lowered, lower
+from superopt.models.model import Model, load, serialized
 from superopt.operators import FORMS
 from superopt.terms import CONST, INPUT, Attrs, Node, TermGraph
 from tests.rounds import CASES, LIGHT, NAMES, feeds, random_feed, run, same_bits, session

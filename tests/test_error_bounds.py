@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from superopt import rule_text
-from superopt.error_bounds import ROUNDOFF, bounded, few_bits
-from superopt.instances import instances
-from superopt.laws_runtime import run
+from superopt.laws.error_bounds import ROUNDOFF, bounded, few_bits
+from superopt.laws.instances import instances
+from superopt.laws.runtime import run
 from superopt.terms import Attrs, Node, TensorType, TermGraph
 
 

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from superopt.errors import EvaluationError
 from superopt.evaluate import Runner, arrays_of, equal_bits, run_model, same_bits
-from superopt.lower import lower
-from superopt.model import Model, load
-from superopt.truth import TermRunner, float64_truth
+from superopt.lowering.lower import lower
+from superopt.models.model import Model, load
+from superopt.verification.truth import TermRunner, float64_truth
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(2)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from superopt.cost import CostModel, load
-from superopt.eclasses import EClass, EGraph, ENode
+from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
 from superopt.extraction import Problem, candidates, extract, greedy, interchange, solve
 from superopt.extraction.formulation import cycle_cuts, formulate

@@ -5,10 +5,11 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from superopt import laws, rule_text
-from superopt.instances import Instance, instances
-from superopt.laws import LawResult
-from superopt.laws_firing import fires
+from superopt import rule_text
+from superopt.laws import laws
+from superopt.laws.firing import fires
+from superopt.laws.instances import Instance, instances
+from superopt.laws.laws import LawResult
 from superopt.rules import Rule
 from superopt.terms import Attrs
 from superopt.values import Value

@@ -12,13 +12,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import superopt
 from benchmarks import large
-from superopt import cli, splice, verify_regions
+from superopt.cli import main as cli
+from superopt.emitting import splice
 from superopt.errors import ModelError, OptionError
 from superopt.evaluate import Runner
-from superopt.lower import lower
-from superopt.model import Model, load, message, save
-from superopt.tensors import constant_of_array, constant_of_tensor, is_external, is_placeholder
+from superopt.lowering.lower import lower
+from superopt.models.model import Model, load, message, save
+from superopt.models.tensors import constant_of_array, constant_of_tensor, is_external, is_placeholder
 from superopt.terms import constant_key, streamed_key
+from superopt.verification import verify_regions
 
 WIDTH = 512
 """Of a square weight that is just large enough to stay out of the message: 1 MiB."""
@@ -150,7 +152,7 @@ def test_a_file_of_the_model_itself_is_not_overwritten(model: Path, layout: str)
 def test_what_does_not_fit_into_one_message_is_said_before_the_work(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("superopt.model.LARGEST_MESSAGE", 2 << 20)
+    monkeypatch.setattr("superopt.models.model.LARGEST_MESSAGE", 2 << 20)
     with pytest.raises(SystemExit) as left:
         cli.main(["optimize", str(model), "--external-data", "none"])
     assert left.value.code == 2

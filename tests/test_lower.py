@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from superopt.errors import ModelError
-from superopt.lower import Lowered, lower
-from superopt.model import load
+from superopt.lowering.lower import Lowered, lower
+from superopt.models.model import load
 from superopt.terms import CONST, INPUT, OPAQUE, PROJECT, Node
 from tests.rounds import CASES, LIGHT
 

@@ -11,11 +11,11 @@ import onnx_ir
 import pytest
 from onnx import helper, numpy_helper
 
-from superopt import external
-from superopt.emit import emit
+from superopt.emitting.emit import emit
 from superopt.errors import ModelError
-from superopt.lower import lower
-from superopt.model import Model, load, message, save, serialized
+from superopt.lowering.lower import lower
+from superopt.models import external
+from superopt.models.model import Model, load, message, save, serialized
 from superopt.terms import TermGraph
 from tests.rounds import CASES, LIGHT, session
 from tests.test_lower import model
@@ -228,7 +228,7 @@ def test_a_model_too_large_for_one_message_is_saved_with_a_data_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same as over 2 GiB, with a smaller limit."""
-    monkeypatch.setattr("superopt.model.LARGEST_MESSAGE", 3000)
+    monkeypatch.setattr("superopt.models.model.LARGEST_MESSAGE", 3000)
     constants = {f"w{index}": np.full(400, index, np.float32) for index in range(3)}
     nodes = [helper.make_node("Sum", ["x", *constants], ["y"])]
     loaded = replaced(load(model(nodes, {"x": (400,)}, constants)), constants)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from superopt import laws, rule_text
+from superopt import rule_text
+from superopt.laws import laws
 from tests.mutate import mutants
 
 SHIPPED = rule_text.load("all")

@@ -17,13 +17,13 @@ from superopt.crosscheck import check_equal, second_values
 from superopt.errors import NumericError
 from superopt.evaluate import Runner, same_bits
 from superopt.kernels import FLOAT64, apply
-from superopt.lower import lower
-from superopt.model import load
+from superopt.lowering.lower import lower
+from superopt.models.model import load
+from superopt.models.tensors import constant_of_array
 from superopt.numeric import constant_terms, materialize, settle
 from superopt.rounding import rounding_bound
-from superopt.tensors import constant_of_array
 from superopt.terms import ABSENT, Attrs, Constant, Node, TensorType, TermGraph, ValueType
-from superopt.truth import round_to
+from superopt.verification.truth import round_to
 
 RNG = np.random.default_rng(7)
 

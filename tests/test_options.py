@@ -8,7 +8,8 @@ import inspect
 import numpy as np
 import pytest
 
-from superopt import cli, pipeline
+from superopt import pipeline
+from superopt.cli import main as cli
 from superopt.errors import OptionError
 from superopt.options import FIELDS, Options, options, parse_growth, parse_limit, parse_shape
 from superopt.rules import RuleSet

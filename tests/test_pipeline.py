@@ -16,14 +16,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt import laws, search, selection, trust
 from superopt.errors import EGraphError, InputError, ModelError
+from superopt.laws import laws, trust
 from superopt.measure import Latencies
-from superopt.model import load
-from superopt.report import to_json
+from superopt.models.model import load
+from superopt.reporting.report import to_json
 from superopt.rule_text import load as load_rules
 from superopt.rule_text import parse
 from superopt.rules import RuleSet
+from superopt.search import candidates as search
+from superopt.search import selection
 
 Optimize = Callable[..., superopt.Result]
 

@@ -17,7 +17,7 @@ from tests.models import tiny
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```(\S+)(?: +(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-SUPEROPT = "import sys; from superopt.cli import main; sys.argv[0] = 'superopt'; sys.exit(main())"
+SUPEROPT = "import sys; from superopt.cli.main import main; sys.argv[0] = 'superopt'; sys.exit(main())"
 """The entry point, for a checkout that is not installed."""
 
 

@@ -13,19 +13,19 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt import cli
+from superopt.cli import main as cli
 from superopt.errors import OptionError
-from superopt.evidence import chaotic_outputs, gather
-from superopt.feeds import Feeds
-from superopt.lower import lower
-from superopt.model import Model, load
+from superopt.inputs.feeds import Feeds
+from superopt.inputs.sample import sample
+from superopt.lowering.lower import lower
+from superopt.models.model import Model, load
 from superopt.options import Options
 from superopt.progress import Clock, Watcher
-from superopt.regions import Difference
-from superopt.sample import sample
-from superopt.verdict import Verifier
-from superopt.verify import verify
-from superopt.verify_regions import verify_regions
+from superopt.verification.evidence import chaotic_outputs, gather
+from superopt.verification.regions import Difference
+from superopt.verification.verdict import Verifier
+from superopt.verification.verify import verify
+from superopt.verification.verify_regions import verify_regions
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 Numbers = dict[str, np.ndarray]

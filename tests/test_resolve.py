@@ -12,11 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import superopt
-from superopt.cli import main
+from superopt.bodies.resolve import resolved
+from superopt.cli.main import main
 from superopt.errors import OptionError
-from superopt.functions import without_calls
-from superopt.model import Model, load
-from superopt.resolve import resolved
+from superopt.models.functions import without_calls
+from superopt.models.model import Model, load
 
 Array = np.ndarray[Any, Any]
 
@@ -285,7 +285,7 @@ def test_a_conversion_that_is_wrong_is_not_handed_back(monkeypatch: pytest.Monke
         proto.graph.node[-1].op_type = "LogSoftmax"
         return proto
 
-    monkeypatch.setattr("superopt.convert.version_converter.convert_version", wrong)
+    monkeypatch.setattr("superopt.models.convert.version_converter.convert_version", wrong)
     proto = read("agraph (float[2, 3] x) => (float[2, 3] y) { y = Softmax (x) }", opset=13)
     result = superopt.optimize(proto, select="modelled", target_opset=18)
     assert not result.report["verified"]

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import Runner, same_bits
-from superopt.feeds import load_feed
-from superopt.model import Model, load
-from superopt.sample import sample
+from superopt.inputs.feeds import load_feed
+from superopt.inputs.sample import sample
+from superopt.models.model import Model, load
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 

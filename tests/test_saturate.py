@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from superopt.eclasses import EGraph
+from superopt.engine.eclasses import EGraph
+from superopt.engine.saturate import Limits, Saturation, saturate
 from superopt.rule_text import parse
-from superopt.saturate import Limits, Saturation, saturate
 from superopt.terms import TensorType, TermGraph, parse_type
 from tests.terms_builder import TermsBuilder
 

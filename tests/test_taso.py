@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from superopt import conditions_taso, laws, rule_text, taso, taso_text
-from superopt.cli import main
+from superopt import rule_text
+from superopt.cli.main import main
+from superopt.conditions import taso as conditions_taso
+from superopt.engine.saturate import Limits, saturate
 from superopt.errors import InputError
+from superopt.laws import laws
 from superopt.rules import Rule, RuleSet
-from superopt.saturate import Limits, saturate
-from superopt.taso import Key, Kind
-from superopt.taso_text import Term
+from superopt.taso import file as taso
+from superopt.taso import text as taso_text
+from superopt.taso.file import Key, Kind
+from superopt.taso.text import Term
 from superopt.terms import TensorType
 from superopt.values import Unknown, Value
 from tests.terms_builder import TermsBuilder

@@ -12,14 +12,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from superopt import distance
-from superopt.distance import Spread, class_agreement, error
-from superopt.evidence import gather, multiplications
-from superopt.lower import lower
-from superopt.model import Model, load
-from superopt.perturb import perturbed_feed, perturbed_model
-from superopt.sample import sample
-from superopt.verify import Verification, verify
+from superopt.inputs.sample import sample
+from superopt.lowering.lower import lower
+from superopt.models.model import Model, load
+from superopt.verification import distance
+from superopt.verification.distance import Spread, class_agreement, error
+from superopt.verification.evidence import gather, multiplications
+from superopt.verification.perturb import perturbed_feed, perturbed_model
+from superopt.verification.verify import Verification, verify
 
 Array = np.ndarray[Any, Any]
 

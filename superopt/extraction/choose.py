@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from superopt.cost import CostModel, Operand
-from superopt.eclasses import EClass, EGraph, ENode
+from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError
 from superopt.extraction.heuristics import by_trees
 from superopt.extraction.problem import Choice, Problem, settle

@@ -14,9 +14,9 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import superopt
-from superopt.emit import emit
-from superopt.lower import lower
-from superopt.model import load, serialized
+from superopt.emitting.emit import emit
+from superopt.lowering.lower import lower
+from superopt.models.model import load, serialized
 from superopt.rules import RuleSet
 from tests.fuzz.graphs import Feed, Fuzzed
 from tests.rounds import session

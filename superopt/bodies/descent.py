@@ -1,0 +1,125 @@
+"""From the main graph into the bodies: each is searched like the graph around it, under the same rules."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import onnx
+
+from superopt.bodies.bodies import has_bodies, put_back, with_bodies
+from superopt.bodies.resolve import resolved
+from superopt.cost import CostModel
+from superopt.engine.saturate import Saturation
+from superopt.errors import EvaluationError, VerificationError
+from superopt.inputs.sample import sample
+from superopt.lowering.lower import lower
+from superopt.models.model import Model
+from superopt.numeric import settle
+from superopt.progress import Clock, Watcher
+from superopt.reporting.inspection import model_bytes
+from superopt.rules import RuleSet
+from superopt.search.candidates import BodyRun, Found, Search
+from superopt.terms import CONST, INPUT, OPAQUE, PROJECT
+from superopt.verification.verdict import Check, Verifier, bound_of
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a body under some rules. ``check`` tells whether another may stand for it."""
+
+    search: Search
+    saturation: Saturation
+    check: Check
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Finds whole models: a main graph, and the bodies in it.
+
+    What a body becomes is verified by itself: no run of the whole model need come by there. What was once found out
+    about a body is kept.
+    """
+
+    search: Search
+    _known: dict[str, _Known | None] = field(default_factory=dict, init=False, repr=False)
+
+    def choose(
+        self, saturation: Saturation, rules: RuleSet, cost_model: CostModel, caution: float = 0.0
+    ) -> Found | None:
+        """The cheapest model that has grown no more than allowed; None where that is the original.
+
+        With ``caution`` only what gains more than that fraction is changed.
+        """
+        found = self.search.choose(saturation, cost_model, caution)
+        if found is None:
+            return None
+        if has_bodies(found.model):
+            with self.search.clock.stage("bodies"):
+                found = self._with_bodies(found, rules, cost_model, caution)
+        unchanged = found.model is self.search.lowered.model
+        return None if unchanged and not self.search.ahead else found
+
+    def _with_bodies(self, found: Found, rules: RuleSet, cost_model: CostModel, caution: float) -> Found:
+        for may_grow in (True, False):
+            runs: list[BodyRun] = []
+
+            def improve(
+                body: Model, place: onnx.GraphProto, runs: list[BodyRun] = runs, may_grow: bool = may_grow
+            ) -> Model:
+                run = self._run(body, rules, cost_model, caution)
+                if run is None:
+                    return body
+                better = run.better
+                if better is not None and not may_grow and put_back(place, better).ByteSize() > place.ByteSize():
+                    run, better = replace(run, found=None), None
+                runs.append(run)
+                return better or body
+
+            model = with_bodies(found.model, improve)
+            if model is found.model:
+                return replace(found, bodies=tuple(runs))
+            size = model_bytes(model)
+            if self.search.fits(model, size):
+                return replace(found, model=model, bytes=size, bodies=tuple(runs))
+        return found
+
+    def _run(self, body: Model, rules: RuleSet, cost_model: CostModel, caution: float) -> BodyRun | None:
+        key = f"{rules.hash} {hashlib.sha256(body.proto.SerializeToString(deterministic=True)).hexdigest()}"
+        if key not in self._known:
+            self._known[key] = self._saturated(body, rules)
+        known = self._known[key]
+        if known is None:
+            return None
+        run = BodyRun(known.search, known.saturation, known.search.choose(known.saturation, cost_model, caution))
+        if run.better is None:
+            return run
+        verdict = known.check(run.better)
+        if not verdict.ran:
+            return replace(run, found=None)
+        if not verdict.agree:
+            raise VerificationError(f"the body {body.proto.graph.name!r}: {verdict.reason}")
+        return run
+
+    def _saturated(self, body: Model, rules: RuleSet) -> _Known | None:
+        """A body's own search; None where there is nothing in it that a rule could be about, or it cannot be run."""
+        start = resolved(body)
+        lowered = lower(start)
+        if start is body and all(node.op in (INPUT, CONST, PROJECT, OPAQUE) for node in lowered.graph.nodes):
+            return None
+        whole, quiet = self.search, Clock(Watcher())
+        try:
+            feeds = sample(body, seed=whole.options.seed)
+        except EvaluationError:
+            return None  # What cannot be verified is left alone.
+        graph = settle(lowered.graph, context=start.proto)
+        search = Search(body, lowered, graph, whole.options, quiet, whole.sizes, whole.deadline, start is not body)
+        return _Known(search, search.saturate(rules), Verifier(body, feeds, whole.options, quiet, bound_of(rules)))
+
+
+def saturations(saturation: Saturation, found: Found | None) -> Iterator[Saturation]:
+    """Those of a whole model: of its main graph and, where one was found, of the bodies in it."""
+    yield saturation
+    if found is not None:
+        yield from (run.saturation for run in found.bodies)

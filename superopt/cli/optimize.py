@@ -1,0 +1,82 @@
+"""``superopt optimize``: a progress line per stage, the files, the table."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from superopt.cli.complaints import complain_internal
+from superopt.cli.progress_lines import Lines
+from superopt.errors import InputError, OptionError
+from superopt.options import Options
+from superopt.progress import DUMPS
+from superopt.reporting import render
+from superopt.reporting.report import to_json, write
+
+if TYPE_CHECKING:
+    from superopt.models.model import Model
+
+OK, FAILED = 0, 1
+
+
+def run_optimize(
+    source: str, options: Options, *, output: str | None, report: str | None, dump: tuple[str, ...] = ()
+) -> int:
+    """Optimizes a file into a file; the exit code. Raises ``InputError`` before anything is written."""
+    from superopt.models import model as models
+    from superopt.pipeline import run
+
+    _check_dump(dump)
+    loaded = models.load(source)
+    target = Path(output) if output is not None else default_output(source)
+    _check_target("output", target, source)
+    models.check_layout(loaded, target, options.external_data)
+    if report is not None:
+        _check_target("report", Path(report), source, str(target))
+    try:
+        result = run(loaded, options, Lines(render.console(stderr=True), dump))
+    except InputError:
+        raise
+    except Exception as error:
+        # A fault of ours must not leave the user without a model: the original is right.
+        _write_original(loaded, target, error)
+        return FAILED
+    result.save(target)
+    if report is not None:
+        write(to_json(result.report), report)
+    console = render.console(stderr=bool(dump))
+    render.show(render.optimized(result.report, str(target)), console)
+    return OK if result.report["verified"] else FAILED
+
+
+def _write_original(loaded: Model, target: Path, error: Exception) -> None:
+    from superopt.models import model as models
+
+    models.save(loaded, target)
+    complain_internal(error, f"the original was written to {target}")
+
+
+def default_output(source: str) -> Path:
+    """``IN.opt.onnx`` beside ``IN.onnx``."""
+    path = Path(source)
+    return path.with_name(f"{path.name.removesuffix('.onnx')}.opt.onnx")
+
+
+def _check_dump(dump: tuple[str, ...]) -> None:
+    for stage in dump:
+        if stage not in DUMPS:
+            raise OptionError(f"dump: '{stage}' is not a choice, expected one of {', '.join(DUMPS)}")
+
+
+def _check_target(what: str, target: Path, *others: str) -> None:
+    """Finds out before the work begins that a file could not be written."""
+    for other in others:
+        if os.path.realpath(target) == os.path.realpath(other):
+            raise OptionError(f"{target}: is also the file {other} of this run, expected another {what} file")
+    if target.is_dir():
+        raise OptionError(f"{target}: is a directory, expected an {what} file")
+    if not target.parent.is_dir():
+        raise OptionError(f"{target}: {target.parent} is not a directory, expected the {what} in one that exists")
+    if not os.access(target.parent, os.W_OK):
+        raise OptionError(f"{target}: {target.parent} cannot be written to, expected an {what} file that can be")

@@ -1,0 +1,111 @@
+"""``superopt rules``: list, show and check rewrite rules."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from superopt import rule_text
+from superopt.errors import OptionError
+from superopt.reporting import render
+from superopt.rules import Rule, RuleSet
+
+if TYPE_CHECKING:
+    from superopt.laws.laws import LawResult
+
+OK, FAILED = 0, 1
+
+
+def run_list(names: tuple[str, ...]) -> int:
+    """Prints a line per rule text: its file, name, numeric class, and what it needs to be ignored."""
+    made = render.table("file", "rule", "class", "", left=4)
+    for members in _texts(_together(names or ("all",))):
+        first = members[0]
+        family = f" (family of {len(members)})" if len(members) > 1 else ""
+        promise = first.numeric + (f" within {first.within:g}" if first.within is not None else "")
+        notes = [f"ignoring {', '.join(first.ignoring)}"] if first.ignoring else []
+        notes += [f"rejected: {first.rejected}"] if first.rejected is not None else []
+        made.add_row(first.file, first.name.partition("[")[0] + family, promise, "; ".join(notes))
+    sets = [] if names else [f"rule sets: {', '.join(rule_text.shipped_names())}"]
+    render.show([made, *sets], render.console())
+    return OK
+
+
+def run_show(name: str, sets: tuple[str, ...]) -> int:
+    """Prints the text of a rule, of a family, or of all rules of a set."""
+    if not sets and name in rule_text.shipped_names():
+        chosen = rule_text.load(name)
+    else:
+        everything = _together(sets or ("all",))
+        known = [rule for rule in everything if name in (rule.name, rule.name.partition("[")[0])]
+        if not known:
+            raise OptionError(f"{name}: no such rule or rule set, expected one that `superopt rules list` names")
+        chosen = RuleSet(tuple(known))
+    blocks = [f"# {members[0].file}:{members[0].line}\n{members[0].text.rstrip()}\n" for members in _texts(chosen)]
+    print("\n".join(blocks), end="")
+    return OK
+
+
+def _together(names: tuple[str, ...]) -> RuleSet:
+    rules = RuleSet()
+    for name in names:
+        rules = rules + rule_text.load(name)
+    return rules
+
+
+def _texts(rules: RuleSet) -> Iterator[tuple[Rule, ...]]:
+    """The rules that one text stands for, text by text: a family's members, both directions of an equation."""
+    found: dict[tuple[str, int], list[Rule]] = {}
+    for rule in rules:
+        found.setdefault((rule.file, rule.line), []).append(rule)
+    return (tuple(members) for members in found.values())
+
+
+def run_check(names: tuple[str, ...], only: tuple[str, ...], seed: int) -> int:
+    """Checks rules by their laws, a line per rule; whether all pass. A rejected rule passes where its law fails it."""
+    from superopt.laws import laws
+
+    rules = _together(names or ("all",))
+    if only:
+        rules = rules.only(*only)
+    console = render.console()
+    failures = 0
+    for rule in rules:
+        start = time.perf_counter()
+        result = laws.check(rule, seed=seed)
+        passed = result.passed != (rule.rejected is not None)
+        failures += not passed
+        console.print(
+            f"{'pass' if passed else 'FAIL'}  {rule.name}: {_summary(rule, result, time.perf_counter() - start)}"
+        )
+        if not passed and result.counterexample is not None:
+            console.print(textwrap.indent(result.counterexample.text(), "      "))
+    console.print(f"{len(rules)} rules, {failures} fail")
+    return FAILED if failures else OK
+
+
+def run_import(source: str, output: str) -> int:
+    """Writes a file of TASO's substitutions as a rule file. Raises ``InputError`` before anything is written."""
+    from superopt.taso import text as taso_text
+
+    text = taso_text.import_rules(source)
+    count = len(rule_text.parse(text, output))
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"{output}: {error.strerror}, expected a file that can be written") from error
+    print(f"{source} -> {output}: {count} rules")
+    return OK
+
+
+def _summary(rule: Rule, result: LawResult, seconds: float) -> str:
+    parts = [f"{result.instances} instances of {result.signatures} kinds"]
+    if rule.rejected is not None:
+        parts.append("still wrong, as its text says" if not result.passed else "rejected, but nothing wrong was found")
+    elif result.failed:
+        parts.append(f"fails at: {', '.join(result.failed)}")
+    parts += [f"idle: when {condition}" for condition in result.idle]
+    return ", ".join([*parts, f"{seconds:.1f} s"])

@@ -1,0 +1,39 @@
+"""``superopt verify``: do two models agree, and how far is each from the truth."""
+
+from __future__ import annotations
+
+from superopt.cli.progress_lines import Lines
+from superopt.models.model import load
+from superopt.options import Options
+from superopt.pipeline import compared
+from superopt.progress import Clock
+from superopt.reporting import render
+from superopt.reporting.report import Comparison, to_json, write
+from superopt.verification.verdict import outputs
+from superopt.version import versions
+
+OK, FAILED = 0, 1
+
+
+def run_verify(original: str, new: str, options: Options, *, report: str | None) -> int:
+    """Prints how two models compare; whether they agree."""
+    clock = Clock(Lines(render.console(stderr=True)))
+    verification = compared(load(original), load(new), options, clock)
+    document: Comparison = {
+        "format": "superopt comparison 1",
+        "versions": versions(),
+        "original": original,
+        "new": new,
+        "numeric": options.numeric,
+        "seed": options.seed,
+        "agree": verification.agree,
+        "reason": verification.reason,
+        "truth": verification.truth,
+        "feeds": list(verification.feeds),
+        "outputs": outputs(verification),
+        "seconds": clock.seconds,
+    }
+    if report is not None:
+        write(to_json(document), report)
+    render.show(render.compared(document), render.console())
+    return OK if verification.agree else FAILED

@@ -1,0 +1,19 @@
+"""The named functions that rules may call: importing this module registers all of them in ``values.FUNCTIONS``.
+
+Predicates answer conditions, attribute functions compute attributes, tensor functions make constants. Each is plain
+Python with one implementation for the e-graph and for the laws, and is conservative: what cannot be shown for every
+value of the symbols is false, or raises ``Unknown``, and the rule does not apply.
+"""
+
+from __future__ import annotations
+
+from superopt.conditions import contents, convolution, movement, selection, spectrum, taso, types
+from superopt.values import FUNCTIONS, RuleFunction
+
+THEMES = (types, contents, convolution, movement, taso, selection, spectrum)
+"""The modules that hold the functions, by theme."""
+
+
+def function(name: str) -> RuleFunction | None:
+    """The registered function of this name, or None."""
+    return FUNCTIONS.get(name)

@@ -1,0 +1,1 @@
+"""From chosen terms back to nodes, in the model they came from."""

@@ -1,0 +1,1 @@
+"""The e-graph and its saturation; ``egraph`` alone knows egglog."""

@@ -1,0 +1,334 @@
+"""The e-graph: terms and rules in, one step at a time, a frozen e-graph out. The only importer of egglog."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+from egglog import bindings
+
+from superopt.engine.eclasses import EGraph
+from superopt.engine.engine_text import (
+    NO_TERM,
+    PROGRAM,
+    SEPARATOR,
+    Constructor,
+    EngineRule,
+    answered_parts,
+    attribute_field,
+    declarations,
+    engine_rules,
+    interchangeable,
+    load_row,
+    load_table,
+    makes_weighted,
+    quoted,
+    term_text,
+)
+from superopt.engine.matching import Clash, Match, answer
+from superopt.engine.snapshot import CONTRADICTION, Snapshot, read
+from superopt.engine.variants import Variant, variants
+from superopt.errors import EGraphError, InferenceError
+from superopt.operators import STAYS
+from superopt.rules import Rule
+from superopt.shapes import join
+from superopt.terms import (
+    ABSENT,
+    CONST,
+    INPUT,
+    OPAQUE,
+    Attrs,
+    Constant,
+    Node,
+    TermGraph,
+    ValueType,
+    parse_type,
+    type_text,
+)
+from superopt.values import Value
+
+CHUNK = 20
+"""Commands a piece of program text has: the engine's memory grows with the square of a piece's length."""
+
+
+@dataclass
+class _Session:
+    """What the functions that the engine calls need to know; they reach it by number."""
+
+    opset: int
+    constants: dict[str, Constant]
+    variants: list[tuple[Variant, EngineRule]] = field(default_factory=list)
+    clashes: dict[str, Clash] = field(default_factory=dict)
+    answers: dict[tuple[int, str], str] = field(default_factory=dict)
+
+
+_SESSIONS: dict[int, _Session] = {}
+_NUMBERS = count()
+
+
+def _answered(session: int, index: int, text: str) -> str:
+    """Called by the engine for a match: the right side's attributes and types, or nothing."""
+    known = _SESSIONS[session]
+    # Networks repeat themselves: most matches differ in nothing that is asked.
+    if (index, text) not in known.answers:
+        known.answers[(index, text)] = _answer(known, index, text)
+    return known.answers[(index, text)]
+
+
+def _answer(known: _Session, index: int, text: str) -> str:
+    variant, rule = known.variants[index]
+    parts = text.split(SEPARATOR)
+    if CONTRADICTION in parts:
+        return ""
+    types: dict[str, ValueType] = {}
+    roots: list[ValueType] = []
+    attrs: dict[int, Attrs] = {}
+    content: dict[str, Value] = {}
+    for where, part in zip(rule.fields, parts, strict=True):
+        if where.kind == "type":
+            types[where.name] = parse_type(part)
+        elif where.kind == "root":
+            roots.append(parse_type(part))
+        elif where.kind == "attrs":
+            attrs[where.index] = Attrs(part)
+        else:
+            constant = known.constants[part]
+            content[where.name] = Value(constant.type, True, constant.load)
+    result = answer(variant, Match(types, tuple(roots), attrs, content), known.opset)
+    if result is None:
+        return ""
+    if isinstance(result, Clash):
+        known.clashes.setdefault(result.rule, result)
+        return ""
+    for made in result.constants:
+        if made is not None:
+            known.constants.setdefault(made.key, made)
+    answers = [
+        type_text(result.types[part.slot])
+        if part.what == "type"
+        else attribute_field(result.nodes[part.slot].op, result.nodes[part.slot].attrs)
+        for part in answered_parts(variant)
+    ]
+    # A right side that is a bare variable has nothing to tell, but must not be the empty text.
+    return SEPARATOR.join(answers) or SEPARATOR
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _parts(text: str) -> list[str]:
+    return text.split(SEPARATOR)
+
+
+def _part(text: str, index: int) -> str:
+    """Called by the engine: one field of an answer."""
+    return _parts(text)[index]
+
+
+def _joined_type(session: int, old: str, new: str) -> str:
+    """Called by the engine when classes of different types are merged."""
+    if CONTRADICTION in (old, new):
+        return CONTRADICTION
+    try:
+        return type_text(join(parse_type(old), parse_type(new)))
+    except InferenceError:
+        _SESSIONS[session].clashes.setdefault("", Clash("", parse_type(old), parse_type(new)))
+        return CONTRADICTION
+
+
+def _literal(function: Callable[..., Any]) -> str:
+    """A Python function as a literal of the engine; functions of this module travel by reference."""
+    return f'(py-object "{base64.standard_b64encode(cloudpickle.dumps(function)).decode()}")'
+
+
+class Engine:
+    """An egglog e-graph that holds the terms of one graph.
+
+    ``add_rule`` adds a rule, ``step`` runs one rule once, ``settle`` draws the consequences, ``freeze`` reads
+    everything out. After an EGraphError it must not be used again.
+    """
+
+    def __init__(self, graph: TermGraph, opset: int) -> None:
+        self._graph = graph
+        self._number = next(_NUMBERS)
+        self._session = _Session(opset, dict(graph.constants))
+        _SESSIONS[self._number] = self._session
+        self._engine = bindings.EGraph()
+        self._declared: dict[Constructor, None] = {}
+        self._rules: list[Rule] = []
+        self._names = count(len(graph.nodes))
+        merge = _literal(functools.partial(_joined_type, self._number))
+        self._run(
+            [
+                *PROGRAM,
+                "(function type-of (T) String :merge (py-to-string "
+                f"(py-call {merge} (py-from-string old) (py-from-string new))))",
+                f"(let $part {_literal(_part)})",
+                f"(set (type-of {NO_TERM}) {quoted('?')})",
+                f"(is-constant {NO_TERM})",
+            ]
+        )
+        self._load()
+
+    def close(self) -> None:
+        """Gives up what the engine's functions reach."""
+        _SESSIONS.pop(self._number, None)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def clashes(self) -> tuple[Clash, ...]:
+        """Rules that would have merged terms of different types, and the types."""
+        return tuple(self._session.clashes.values())
+
+    @property
+    def constants(self) -> Mapping[str, Constant]:
+        return self._session.constants
+
+    def add_rule(self, rule: Rule, arities: Mapping[str, frozenset[int]]) -> int:
+        """Adds a rule and returns its number, by which ``step`` runs it."""
+        number = len(self._rules)
+        self._rules.append(rule)
+        self._run([f"(ruleset {stage}-{number})" for stage in ("find", "make", "done")])
+        for variant in [] if rule.siblings else variants(rule, arities):
+            index = len(self._session.variants)
+            self._run([f"(let $answer-{index} {_literal(functools.partial(_answered, self._number, index))})"])
+            compiled = engine_rules(variant, number, index, f"$answer-{index}", "$part")
+            self._session.variants.append((variant, compiled))
+            for made in compiled.constructors:
+                self.declare(made)
+            for command in compiled.commands:
+                self._run([command])
+        return number
+
+    def step(self, number: int) -> tuple[int, bool]:
+        """Runs a rule once over all its new matches: how many applied, and whether anything changed."""
+        if not self._run([f"(run find-{number} 1)"])[-1].report.updated:
+            return 0, False
+        report = self._run([f"(run make-{number} 1)"])[-1].report
+        self._run([f"(run done-{number} 1)"])
+        return sum(report.num_matches_per_rule.values()), bool(report.updated)
+
+    def settle(self, number: int) -> None:
+        """Draws the consequences of a step of a rule: lets being constant settle, and sets aside what differs from an
+        earlier node in constant weights alone, where the rule makes such nodes."""
+        schedule = "(saturate (run rs-flow))"
+        if makes_weighted(self._rules[number]):
+            schedule += " (run rs-first) (run rs-later)"
+        self._run([f"(run-schedule {schedule})"])
+
+    def size(self) -> int:
+        """The number of e-nodes."""
+        sizes = dict(self._run(["(print-size)"])[-1].sizes)
+        return sum(int(size) for name, size in sizes.items() if name.startswith(("op-", "k-")))
+
+    def declare(self, made: Constructor) -> None:
+        """Makes a constructor known."""
+        if made not in self._declared:
+            self._declared[made] = None
+            for command in (*declarations(made), *interchangeable(made)):
+                self._run([command])
+
+    def add_terms(self, nodes: Sequence[tuple[Node, ValueType, str | None]], number: int) -> list[str]:
+        """Adds nodes (arguments index earlier ones) as made by a rule, and returns an expression for each.
+
+        An entry with an expression of its own stands for a class that is there already.
+        """
+        expressions: list[str] = []
+        commands: list[str] = []
+        for node, value_type, known in nodes:
+            if known is not None:
+                expressions.append(known)
+                continue
+            args = [NO_TERM if arg == ABSENT else expressions[arg] for arg in node.args]
+            made = Constructor(node.op, len(args))
+            self.declare(made)
+            name = f"(W {next(self._names)})"
+            fields = " ".join([*args, quoted(attribute_field(node.op, node.attrs))])
+            commands += [
+                f"(set {name} {term_text(made, node.attrs, args)})",
+                f"(set (type-of {name}) {quoted(type_text(value_type))})",
+                f"(set (from-{made.suffix} {fields}) {number + 1})",
+            ]
+            if node.op == CONST:
+                commands.append(f"(is-constant {name})")
+            expressions.append(name)
+        self._run(commands)
+        return expressions
+
+    def merge(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Merges the classes of each pair of expressions, all in one step."""
+        self._run([*(f"(same {left} {right})" for left, right in pairs), "(run rs-same 1)"])
+
+    def know(self, constants: Iterable[Constant]) -> None:
+        """Makes constants known that ``add_term`` will name."""
+        for constant in constants:
+            self._session.constants.setdefault(constant.key, constant)
+
+    def freeze(self) -> EGraph:
+        """The e-graph as it is: classes in order of first appearance, nodes in the engine's order."""
+        return self.snapshot().egraph
+
+    def snapshot(self) -> Snapshot:
+        """The e-graph as it is, and how the engine knows its classes and nodes."""
+        return read(
+            self._engine.freeze(), self._engine, self._graph, self._rules, tuple(self._declared), self.constants
+        )
+
+    def _load(self) -> None:
+        constant: list[bool] = []
+        tables: dict[Constructor, list[str]] = {}
+        for number, node in enumerate(self._graph.nodes):
+            constant.append(_is_constant(node, constant, self._graph))
+            row = load_row(number, node, self._graph.types[number], constant=constant[-1])
+            made = Constructor(node.op, len(node.args), constant[-1] and node.op != CONST)
+            tables.setdefault(made, []).append(row)
+        with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+            for made, rows in tables.items():
+                self.declare(made)
+                self._run(list(load_table(made)))
+                path = Path(folder) / f"{made.suffix}.tsv"
+                path.write_text("".join(rows), encoding="utf-8")
+                self._run([f"(input load-{made.suffix} {quoted(str(path))})"])
+        # The number -1 is what rows have for an argument that is not given.
+        self._run([f"(union (V {ABSENT}) {NO_TERM})", "(run rs-load 1)"])
+
+    def _run(self, commands: Sequence[str]) -> list[Any]:
+        outputs: list[Any] = []
+        for chunk in _chunks(commands):
+            try:
+                if hasattr(self._engine, "parse_and_run_program"):
+                    outputs += self._engine.parse_and_run_program(chunk)
+                else:
+                    outputs += self._engine.run_program(*self._engine.parse_program(chunk))
+            except bindings.EggSmolError as error:
+                raise EGraphError(f"the e-graph engine refused {chunk[:300]!r}: {error}") from error
+            except BaseException as error:
+                # A panic of the engine is no Exception; interrupts and exits are not the engine's.
+                if type(error).__name__ != "PanicException":
+                    raise
+                raise EGraphError(f"the e-graph engine gave up on {chunk[:300]!r}: {error}") from error
+        return outputs
+
+
+def _chunks(commands: Sequence[str]) -> Iterator[str]:
+    for start in range(0, len(commands), CHUNK):
+        yield "\n".join(commands[start : start + CHUNK])
+
+
+def _is_constant(node: Node, constant: Sequence[bool], graph: TermGraph) -> bool:
+    """Whether a node needs no input of the model, gives the same each time, and may become a constant."""
+    if node.op == INPUT or node.op in STAYS:
+        return False
+    if node.op == OPAQUE and not graph.opaque[str(node.attrs["key"])].deterministic:
+        return False
+    return all(constant[arg] for arg in node.args if arg != ABSENT)

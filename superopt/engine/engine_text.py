@@ -1,0 +1,383 @@
+"""The e-graph engine's program text: constructors, loading of terms, and a rule variant as an engine rule.
+
+A node that is computed from constants alone has a constructor of its own, ``k-Mul-2`` beside ``op-Mul-2``: it is to be
+evaluated, not rewritten, and so no rule ever looks at it.
+
+Names are prefixed, since the engine keeps sorts, functions, rulesets and rule variables in one namespace:
+``op-Conv-3`` is an
+operator with its number of arguments, ``from-Conv-3`` tells which rule made such a node, ``t-``, ``y-``, ``a-``,
+``c-`` are a
+rule's terms, types, attributes and constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from superopt.engine.matching import attribute_text
+from superopt.engine.variants import MOVEMENT, Variant
+from superopt.instantiate import skeleton
+from superopt.operators import STAYS, operator
+from superopt.rules import Absent, Apply, Each, Made, Number, Output, Pattern, Rule, Star, Var
+from superopt.terms import ABSENT, CONST, OPAQUE, PROJECT, Attrs, Node, ValueType, type_text
+
+SEPARATOR = "\x1f"
+"""Between the fields of a match and of an answer; no field holds it."""
+
+NO_TERM = "(no-term)"
+"""An optional argument that is not given."""
+
+PROGRAM = (
+    "(sort T)",
+    "(constructor no-term () T)",
+    "(constructor V (i64) T)",
+    "(relation is-constant (T))",
+    "(function W (i64) T :merge old)",
+    "(relation same (T T))",
+    "(ruleset rs-flow)",
+    "(ruleset rs-load)",
+    "(ruleset rs-first)",
+    "(ruleset rs-later)",
+    "(sort Weights)",
+    *(f"(constructor weights-{count} ({' '.join(['T'] * count)}) Weights)" for count in range(1, 5)),
+    "(ruleset rs-same)",
+    "(rule ((same a b)) ((union a b)) :ruleset rs-same)",
+)
+
+
+WEIGHTED: Mapping[str, tuple[tuple[int, ...], ...]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), ((1, 2),)),
+    **dict.fromkeys(("MatMul", "Add", "Mul", "Sub", "Div"), ((0,), (1,))),
+    "BatchNormalization": ((1, 2, 3, 4),),
+}
+"""Arguments that are weights where they are constant, by operator. Of the nodes of a class that differ in nothing but
+constant weights of the same types, rules look at the first alone: rules reach the same convolution in many ways, each
+with its own formula for the same weights, and what is made of them would multiply."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the text that a match is told by: ``type`` of a variable, ``root`` type, ``attrs`` of a left slot, or
+    ``key`` of a constant."""
+
+    kind: str
+    name: str = ""
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class EngineRule:
+    """The engine's commands for a rule, and the fields that it passes on a match."""
+
+    commands: tuple[str, ...]
+    fields: tuple[Field, ...]
+    constructors: tuple[Constructor, ...]
+
+
+def quoted(text: str) -> str:
+    """A string literal of the engine."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{escaped}"'
+
+
+@dataclass(frozen=True, order=True)
+class Constructor:
+    """An operator with so many arguments; ``constant`` where all of them are constant (but not for ``Const``
+    itself)."""
+
+    op: str
+    arity: int
+    constant: bool = False
+
+    @property
+    def suffix(self) -> str:
+        return f"{'k' if self.constant else 'op'}-{self.op}-{self.arity}"
+
+
+_WIDEST_FLOW = 64
+"""Through nodes of more arguments (a Sum, a Concat) being constant does not flow when rules make arguments constant: to
+plan a join of that many conditions takes the engine the cube of their number, minutes for a thousand."""
+
+
+def declarations(made: Constructor) -> Iterator[str]:
+    """A constructor, its provenance, and how being constant flows through it."""
+    sorts = " ".join(["T"] * made.arity)
+    yield f"(constructor {made.suffix} ({sorts} String) T)"
+    yield f"(function from-{made.suffix} ({sorts} String) i64 :merge old)"
+    if made.constant or made.op == OPAQUE or made.op in STAYS or not 0 < made.arity <= _WIDEST_FLOW:
+        return
+    args = [f"x{index}" for index in range(made.arity)]
+    constants = " ".join(f"(is-constant {arg})" for arg in args)
+    yield f"(rule ((= e ({made.suffix} {' '.join(args)} s)) {constants}) ((is-constant e)) :ruleset rs-flow)"
+
+
+def interchangeable(made: Constructor) -> Iterator[str]:
+    """The rules that keep other rules from nodes which differ from an earlier one in constant weights alone."""
+    if made.constant:
+        return
+    for number, weights in enumerate(WEIGHTED.get(made.op, ())):
+        args = [f"x{index}" for index in range(made.arity)]
+        others = [arg for index, arg in enumerate(args) if index not in weights]
+        types = [f"y{index}" for index in weights]
+        first = f"first-{made.suffix}-{number}"
+        sorts = " ".join(["T"] * (1 + len(others)) + ["String"] * (len(types) + 1))
+        yield f"(function {first} ({sorts}) Weights :merge old)"
+        node = f"({made.suffix} {' '.join(args)} s)"
+        held = f"(weights-{len(weights)} {' '.join(args[index] for index in weights)})"
+        known = " ".join(f"(is-constant x{index}) (= y{index} (type-of x{index}))" for index in weights)
+        key = f"({first} {' '.join(['e', *others, *types, 's'])})"
+        yield f"(rule ((= e {node}) {known}) ((set {key} {held})) :ruleset rs-first)"
+        yield f"(rule ((= e {node}) {known} (= r {key}) (= w {held}) (!= r w)) ((subsume {node})) :ruleset rs-later)"
+
+
+@cache
+def makes_weighted(rule: Rule) -> bool:
+    """Whether a rule makes nodes of operators that have weights, or joins classes that may hold such: a right side that
+    is a term of the left."""
+    return any(isinstance(root, Var) or any(made.op in WEIGHTED for made in _operators(root)) for root in rule.right)
+
+
+def _operators(pattern: Pattern | Star) -> list[Apply]:
+    """Every operator of a pattern, stars and their templates included."""
+    match pattern:
+        case Apply(_, args):
+            inner = (arg.template if isinstance(arg, Each) else arg for arg in args)
+            return [pattern, *(made for arg in inner for made in _operators(arg))]
+        case Output(of):
+            return _operators(of)
+        case _:
+            return []
+
+
+def term_text(made: Constructor, attrs: Attrs, args: Sequence[str]) -> str:
+    """A node as an expression of the engine, its arguments given as expressions."""
+    return f"({made.suffix} {' '.join([*args, quoted(attribute_field(made.op, attrs))])})"
+
+
+def attribute_field(op: str, attrs: Attrs) -> str:
+    """What stands for the attributes in the engine: their canonical text, but for a constant its key alone."""
+    return str(attrs["key"]) if op == CONST else attrs.text
+
+
+def load_table(made: Constructor) -> Iterator[str]:
+    """The commands that declare a table of nodes to load, and the rule that loads all of them at once.
+
+    A row is the node's number, its arguments' numbers (-1 for one that is not given), attributes, type, and 1 where
+    it is
+    constant. One step loads a table whole; command by command, the engine would settle the whole e-graph for each.
+    """
+    columns = " ".join(["i64"] * (made.arity + 1))
+    yield f"(relation load-{made.suffix} ({columns} String String i64))"
+    args = [f"x{index}" for index in range(made.arity)]
+    term = f"(let n ({made.suffix} {' '.join([*(f'(V {arg})' for arg in args), 's'])}))"
+    row = f"(load-{made.suffix} {' '.join(['i', *args, 's', 't', '{}'])})"
+    actions = f"{term} (union (V i) n) (set (type-of n) t)"
+    yield f"(rule ({row.format(0)}) ({actions}) :ruleset rs-load)"
+    yield f"(rule ({row.format(1)}) ({actions} (is-constant n)) :ruleset rs-load)"
+
+
+def load_row(number: int, node: Node, value_type: ValueType, *, constant: bool) -> str:
+    """The row of a node in the file that its table is read from."""
+    fields = (*map(str, (number, *node.args)), attribute_field(node.op, node.attrs), type_text(value_type))
+    return "\t".join([*fields, str(int(constant))]) + "\n"
+
+
+def engine_rules(variant: Variant, rule: int, number: int, answer_function: str, part_function: str) -> EngineRule:
+    """The engine's rules for a variant of the rule with this number; ``number`` counts variants.
+
+    Rulesets ``find-N``, ``make-N`` and ``done-N`` of rule N are run in turn. The first matches the left side; the
+    second
+    looks up types, asks ``answer_function`` (which takes the joined fields of a match and returns the joined attributes
+    and types of the right side's slots, or the empty text) and makes the right side, with ``part_function`` taking such
+    a text and an index; the third forgets the matches. Were the types part of the first query, each would be one more
+    table to join for every rule in every step, and the engine's time is in the number of these.
+    """
+    body, fields, texts, used = _left(variant)
+    roots = _root_names(variant)
+    terms = list(dict.fromkeys([*(f"t-{_word(name)}" for name in variant.variables), *roots]))
+    found = f"(found-{number} {' '.join([*terms, *texts])})"
+    sorts = " ".join(["T"] * len(terms) + ["String"] * len(texts))
+    known: list[str] = []
+    for kind, term, name, index in (
+        *(("type", f"t-{_word(name)}", name, 0) for name in variant.variables),
+        *(("root", root, "", index) for index, root in enumerate(roots)),
+    ):
+        fields.append(Field(kind, name, index))
+        texts.append(f"y-{len(known)}")
+        known.append(f"(= y-{len(known)} (type-of {term}))")
+    joined = f"(+ {f' {quoted_separator()} '.join(texts)})" if len(texts) > 1 else texts[0]
+    asked = f"(= p (py-to-string (py-call {answer_function} (py-from-string {joined}))))"
+    made = " ".join(_right(variant, part_function, rule + 1, used))
+    commands = (
+        f"(relation found-{number} ({sorts}))",
+        f"(rule ({' '.join(body)}) ({found}) :ruleset find-{rule})",
+        f'(rule ({" ".join([found, *known, asked])} (!= p "")) ({made}) :ruleset make-{rule})',
+        f"(rule ({found}) ((delete {found})) :ruleset done-{rule})",
+    )
+    return EngineRule(commands, tuple(fields), tuple(used))
+
+
+_CONST = Constructor(CONST, 0)
+
+
+def quoted_separator() -> str:
+    return f'"{SEPARATOR}"'
+
+
+def _word(name: str) -> str:
+    return name.replace(".", "-")
+
+
+def _root_names(variant: Variant) -> list[str]:
+    shape = skeleton(variant.rule.left)
+    return [_slot_name(shape.slots[root].pattern, root) for root in shape.roots]
+
+
+def _slot_name(pattern: Pattern, index: int) -> str:
+    return f"t-{_word(pattern.name)}" if isinstance(pattern, (Var, Number)) else f"t-slot{index}"
+
+
+def _left(variant: Variant) -> tuple[list[str], list[Field], list[str], dict[Constructor, None]]:
+    """The query: an atom for each node of the left side, what must be constant, live or known, and the fields so
+    far."""
+    shape = skeleton(variant.rule.left)
+    names = [_slot_name(slot.pattern, index) for index, slot in enumerate(shape.slots)]
+    body: list[str] = []
+    fields: list[Field] = []
+    texts: list[str] = []
+    used: dict[Constructor, None] = {}
+    for index in reversed(range(len(shape.slots))):
+        slot = shape.slots[index]
+        args = [NO_TERM if arg == ABSENT else names[arg] for arg in slot.args]
+        match slot.pattern:
+            case Apply(op):
+                attrs = attribute_text(slot.pattern)
+                made = Constructor(op, len(args), variant.among_constants)
+                used[made] = None
+                if attrs is None:
+                    fields.append(Field("attrs", index=index))
+                    texts.append(f"a-{index}")
+                written = f"a-{index}" if attrs is None else quoted(attrs)
+                body.append(f"(= {names[index]} ({made.suffix} {' '.join([*args, written])}))")
+            case Output(_, position):
+                made = Constructor(PROJECT, 1)
+                used[made] = None
+                body.append(f"(= {names[index]} {term_text(made, Attrs.of(index=position), args)})")
+            case Number(name=name):
+                used[_CONST] = None
+                body.append(f"(= {names[index]} ({_CONST.suffix} c-{_word(name)}))")
+                fields.append(Field("key", name))
+                texts.append(f"c-{_word(name)}")
+            case _:
+                continue
+    for name in variant.read:
+        used[_CONST] = None
+        body.append(f"(= t-{_word(name)} ({_CONST.suffix} c-{_word(name)}))")
+        fields.append(Field("key", name))
+        texts.append(f"c-{_word(name)}")
+    body += [f"(is-constant t-{_word(name)})" for name in variant.constant]
+    return body, fields, texts, used
+
+
+def _right(variant: Variant, part_function: str, number: int, used: dict[Constructor, None]) -> list[str]:
+    """The actions: the right side's nodes with types and provenance, then the union of each root."""
+    shape = variant.right
+    head: list[str] = []
+    names: list[str] = []
+    constant = constant_operators(variant)
+    parts = {part: index for index, part in enumerate(answered_parts(variant))}
+
+    def asked(part: Part) -> str:
+        return f"(py-to-string (py-call {part_function} (py-from-string p) (py-from-int {parts[part]})))"
+
+    for index, slot in enumerate(shape.slots):
+        if isinstance(slot.pattern, Var):
+            names.append(f"t-{_word(slot.pattern.name)}")
+            continue
+        names.append(f"n-{index}")
+        args = [NO_TERM if arg == ABSENT else names[arg] for arg in slot.args]
+        made = Constructor(*_operator_of(slot.pattern, len(args)))
+        if constant[index] and made != _CONST:
+            made = Constructor(made.op, made.arity, constant=True)
+        used[made] = None
+        fixed = _fixed_attributes(slot.pattern)
+        fields = " ".join([*args, f"s-{index}"])
+        head.append(f"(let s-{index} {asked(Part(index, 'attrs')) if fixed is None else quoted(fixed)})")
+        head.append(f"(let n-{index} ({made.suffix} {fields}))")
+        head.append(f"(set (from-{made.suffix} {fields}) {number})")
+        if Part(index, "type") in parts:
+            head.append(f"(set (type-of n-{index}) {asked(Part(index, 'type'))})")
+        if constant[index]:
+            head.append(f"(is-constant n-{index})")
+    for left, root in zip(_root_names(variant), shape.roots, strict=True):
+        head.append(f"(union {left} {names[root]})")
+    return head
+
+
+def _operator_of(pattern: Pattern, arity: int) -> tuple[str, int]:
+    match pattern:
+        case Apply(op):
+            return op, arity
+        case Output():
+            return PROJECT, 1
+        case Made():
+            return CONST, 0
+        case Absent() | Var() | Number():
+            raise TypeError("no node of the right side")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an answer: the attributes (the key, for a constant) or the type of a slot of the right side."""
+
+    slot: int
+    what: Literal["attrs", "type"]
+
+
+def answered_parts(variant: Variant) -> list[Part]:
+    """The parts of an answer, in order: what cannot be told from the rule alone, and is needed by the engine.
+
+    Each part is a call from the engine, so that they are worth sparing. The types inside a formula for a weight are
+    inferred when the e-graph is read.
+    """
+    shape, constant = variant.right, constant_operators(variant)
+    seen = set(shape.roots)
+    for index, slot in enumerate(shape.slots):
+        # Rules look at transposes among constants too.
+        if not constant[index] or (isinstance(slot.pattern, Apply) and slot.pattern.op in MOVEMENT):
+            seen.update(slot.args)
+    parts: list[Part] = []
+    for index, slot in enumerate(shape.slots):
+        if isinstance(slot.pattern, Var):
+            continue
+        if _fixed_attributes(slot.pattern) is None:
+            parts.append(Part(index, "attrs"))
+        if not constant[index] or index in seen or isinstance(slot.pattern, Made):
+            parts.append(Part(index, "type"))
+    return parts
+
+
+def _fixed_attributes(pattern: Pattern) -> str | None:
+    """The attribute field of a right-side node where it is the same in every match."""
+    match pattern:
+        case Apply(op) if (spec := operator(op)) is not None and not spec.attributes:
+            return Attrs().text
+        case Output(_, index):
+            return Attrs.of(index=index).text
+        case _:
+            return None
+
+
+def constant_operators(variant: Variant) -> list[bool]:
+    """Which slots of the right side are computed from constants alone, as the rule's conditions tell."""
+    constant: list[bool] = []
+    for slot in variant.right.slots:
+        if isinstance(slot.pattern, Var):
+            constant.append(slot.pattern.name in variant.constant)
+        else:
+            stays = isinstance(slot.pattern, Apply) and slot.pattern.op in STAYS
+            constant.append(not stays and all(constant[arg] for arg in slot.args if arg != ABSENT))
+    return constant

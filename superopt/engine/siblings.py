@@ -1,0 +1,224 @@
+"""Rules about siblings: all terms of one form that share what is not starred are found as a set, and merged once.
+
+This runs on the frozen e-graph between steps. Merging pair by pair would close under itself and never end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt.engine.eclasses import EClass, EGraph
+from superopt.engine.matching import Match, bind
+from superopt.engine.variants import variant_of
+from superopt.errors import InferenceError
+from superopt.expressions import Binding
+from superopt.instantiate import Filled, Skeleton, fill, holds, skeleton
+from superopt.operators import operator
+from superopt.rules import Apply, Each, Pattern, Rule, Star, Var, element_name
+from superopt.shapes import join
+from superopt.terms import ABSENT, CONST, Attrs
+from superopt.values import Unknown, Value
+
+MAX_SIBLINGS = 64
+"""Sets larger than this are merged in part: the first ones."""
+
+
+MAX_CHAIN = 4
+"""How long a chain of operators with constants (a bias, a normalization) may be between a member and a later form
+of it."""
+
+
+@dataclass(frozen=True)
+class Siblings:
+    """A set to merge: the rule, the right side for it, the classes of the variables, and each sibling's class."""
+
+    rule: Rule
+    shape: Skeleton
+    filled: Filled
+    variables: Mapping[str, int]
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One way in which a class has the form: classes of the variables and of the stars, attributes by left slot."""
+
+    shared: Mapping[str, int]
+    own: Mapping[str, int]
+    attrs: Mapping[int, Attrs]
+
+
+def find_siblings(rule: Rule, egraph: EGraph) -> list[Siblings]:
+    """Every set of two or more classes that a siblings rule merges, in the order of their first member."""
+    form = rule.left[0]
+    groups: dict[tuple[tuple[int, ...], tuple[Attrs, ...]], dict[int, Member]] = {}
+    for number, eclass in enumerate(egraph.classes):
+        if eclass.constant:
+            continue
+        for member in _members(form, number, rule, egraph):
+            key = (tuple(member.shared.values()), tuple(member.attrs.values()))
+            groups.setdefault(key, {}).setdefault(number, member)
+    found = []
+    for members in groups.values():
+        merged = _merged(rule, members, egraph)
+        if merged is not None:
+            found.append(merged)
+    return found
+
+
+def _members(form: Pattern, number: int, rule: Rule, egraph: EGraph) -> list[Member]:
+    """All ways in which a class has the form; operators from the outside in and from left to right."""
+    found: list[Member] = []
+
+    def match(rest: list[tuple[Pattern | Star | Each, int]], member: Member) -> None:
+        if not rest:
+            found.append(member)
+            return
+        (pattern, child), *others = rest
+        if child == ABSENT:
+            return
+        match pattern:
+            case Var(name):
+                if member.shared.get(name, child) == child:
+                    match(others, Member({**member.shared, name: child}, member.own, member.attrs))
+            case Star(name):
+                match(others, Member(member.shared, {**member.own, name: child}, member.attrs))
+            case Apply(op, args):
+                for node in egraph.classes[child].nodes:
+                    # What this rule merged is not merged again.
+                    if node.op != op or len(node.children) != len(args) or node.rule == rule.name:
+                        continue
+                    attrs = {**member.attrs, len(member.attrs): node.attrs}
+                    spec = operator(op)
+                    for children in _orders(node.children, spec is not None and spec.commutative):
+                        match([*zip(args, children, strict=True), *others], Member(member.shared, member.own, attrs))
+            case _:
+                return
+
+    match([(form, number)], Member({}, {}, {}))
+    return found
+
+
+def _orders(children: tuple[int, ...], commutative: bool) -> list[tuple[int, ...]]:
+    return [children, children[::-1]] if commutative and children[0] != children[-1] else [children]
+
+
+def _merged(rule: Rule, members: Mapping[int, Member], egraph: EGraph) -> Siblings | None:
+    chosen = _independent(dict(list(_outermost(members, egraph).items())[:MAX_SIBLINGS]), egraph)
+    # Members that a condition refuses (another element type, not constant) are left out, not all the others with them.
+    while len(chosen) >= 2:
+        outcome = _attempt(rule, chosen, egraph)
+        if outcome is not None:
+            return outcome
+        fitting = {number: node for number, node in chosen.items() if _pairs_with_any(rule, number, chosen, egraph)}
+        if len(fitting) == len(chosen):
+            return None
+        chosen = fitting
+    return None
+
+
+def _outermost(members: Mapping[int, Member], egraph: EGraph) -> dict[int, Member]:
+    """The members that no other member can be computed from by a chain of operators with constants.
+
+    A convolution and the same one with a batch normalization folded into it share their input, but only one is needed.
+    """
+    inner: set[int] = set()
+    for member in members:
+        seen, frontier = {member}, [member]
+        for _ in range(MAX_CHAIN):
+            frontier = [child for number in frontier for child in _single_inputs(egraph, number) if child not in seen]
+            seen.update(frontier)
+        inner |= seen - {member}
+    return {number: member for number, member in members.items() if number not in inner}
+
+
+def _independent(members: Mapping[int, Member], egraph: EGraph) -> dict[int, Member]:
+    """The members whose own inputs need no other member: what is merged with its own input can never be chosen."""
+    kept: dict[int, Member] = {}
+    needs: dict[int, set[int]] = {}
+    for number, member in members.items():
+        below = _below(egraph, member.own.values())
+        if not any(other in below or number in needs[other] for other in kept):
+            kept[number], needs[number] = member, below
+    return kept
+
+
+def _below(egraph: EGraph, classes: Iterable[int]) -> set[int]:
+    """The varying classes that some nodes of these depend on, themselves included."""
+    stack = [number for number in classes if not egraph.classes[number].constant]
+    seen = set(stack)
+    while stack:
+        for node in egraph.classes[stack.pop()].nodes:
+            found = [child for child in node.children if child != ABSENT and child not in seen]
+            varying = [child for child in found if not egraph.classes[child].constant]
+            seen.update(varying)
+            stack += varying
+    return seen
+
+
+def _single_inputs(egraph: EGraph, number: int) -> list[int]:
+    """For each node of a class that takes one varying term, that term's class."""
+    found = []
+    for node in egraph.classes[number].nodes:
+        varying = [child for child in node.children if child != ABSENT and not egraph.classes[child].constant]
+        if len(varying) == 1:
+            found.append(varying[0])
+    return found
+
+
+def _pairs_with_any(rule: Rule, number: int, chosen: Mapping[int, Member], egraph: EGraph) -> bool:
+    return any(
+        _attempt(rule, {number: chosen[number], other: chosen[other]}, egraph) is not None
+        for other in chosen
+        if other != number
+    )
+
+
+def _attempt(rule: Rule, chosen: Mapping[int, Member], egraph: EGraph) -> Siblings | None:
+    expanded = rule.expanded(len(chosen))
+    variables: dict[str, int] = {}
+    for index, member in enumerate(chosen.values()):
+        variables |= member.shared
+        variables |= {element_name(name, index): child for name, child in member.own.items()}
+    binding = _binding(expanded, variables, list(chosen.values()), egraph)
+    if binding is None:
+        return None
+    try:
+        if not holds((*expanded.when, *expanded.only_if), binding):
+            return None
+        shape = skeleton(expanded.right)
+        filled = fill(shape, binding)
+        for root, number in zip(shape.roots, chosen, strict=True):
+            join(egraph.classes[number].type, filled.types[root])
+    except (Unknown, InferenceError):
+        return None
+    return Siblings(rule, shape, filled, variables, tuple(chosen))
+
+
+def _binding(rule: Rule, variables: Mapping[str, int], members: Sequence[Member], egraph: EGraph) -> Binding | None:
+    types = {name: egraph.classes[number].type for name, number in variables.items()}
+    content = {name: value for name, number in variables.items() if (value := _content(egraph, number)) is not None}
+    variant = variant_of(rule, tuple(name for name, number in variables.items() if egraph.classes[number].constant))
+    shape = skeleton(rule.left)
+    attrs: dict[int, Attrs] = {}
+    for root, member in zip(shape.roots, members, strict=True):
+        attrs |= dict(zip(_operators_of(shape, root), member.attrs.values(), strict=True))
+    return bind(variant, Match(types, (), attrs, content))
+
+
+def _operators_of(shape: Skeleton, root: int) -> list[int]:
+    """The slots of a root's operators, from the outside in and from left to right, as members are matched."""
+    slots = [root]
+    for arg in shape.slots[root].args:
+        if arg != ABSENT and isinstance(shape.slots[arg].pattern, Apply):
+            slots += _operators_of(shape, arg)
+    return slots
+
+
+def _content(egraph: EGraph, number: int) -> Value | None:
+    eclass: EClass = egraph.classes[number]
+    for node in eclass.nodes:
+        if node.op == CONST and (constant := egraph.constants.get(str(node.attrs["key"]))) is not None:
+            return Value(constant.type, True, constant.load)
+    return None

@@ -1,0 +1,1 @@
+"""Inputs for running a model: read from files, or made up from a seed."""

@@ -1,0 +1,327 @@
+"""Instances of a rule, drawn from its text: bindings under which its left side is well typed and conditions hold."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superopt.errors import InferenceError
+from superopt.expressions import Binding, Bound, evaluate
+from superopt.instantiate import holds, instantiate, numbers_match
+from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content
+from superopt.laws.instances_dice import DTYPES, Dice, static
+from superopt.laws.instances_draft import Draft, Rejected, grow
+from superopt.operators import NEWEST_OPSET, available, operator
+from superopt.rules import Apply, Each, Expr, Made, Output, Pattern, Rule
+from superopt.terms import AttrValue, TensorType, TermGraph, type_text
+from superopt.values import FUNCTIONS, Unknown, Value
+
+Array = NDArray[np.generic]
+
+TRIES_PER_POINT = 30
+REPEATS = 2
+"""How many instances of one signature (types and attributes) are taken; they differ in content."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A rule without stars, a binding of all its names with contents, and its left side under it.
+
+    ``unread`` are the variables whose contents no condition or attribute looks at: others would do as well.
+    """
+
+    rule: Rule
+    binding: Binding
+    arrays: Mapping[str, Array]
+    left: TermGraph
+    signature: str
+    unread: frozenset[str] = frozenset()
+
+    def right(self) -> TermGraph:
+        """The right side under the binding. Raises InferenceError or Unknown where it is not well typed."""
+        return instantiate(self.rule.right, self.binding)
+
+
+@dataclass(frozen=True)
+class Clues:
+    """What a rule's text tells about its instances."""
+
+    wanted: tuple[AttrValue, ...]
+    numbers: tuple[int | float, ...]
+    constant: frozenset[str]
+    either: tuple[str, ...]
+    read: frozenset[str]
+    dtypes: tuple[str, ...]
+    outputs: int
+
+
+@lru_cache(maxsize=4096)
+def expanded(rule: Rule, counts: tuple[int, ...]) -> Rule:
+    """A rule with its stars standing for so many terms each."""
+    if not counts:
+        return rule
+    return rule.expanded(dict(zip(rule.stars, counts, strict=True)))
+
+
+def _counts(rule: Rule, maker: random.Random) -> tuple[int, ...]:
+    """For how many terms each star stands: the same for all of ``siblings(...)``, and for stars that are zipped."""
+    if not rule.stars:
+        return ()
+    if rule.siblings:
+        return (maker.choice((2, 2, 3)),) * len(rule.stars)
+    tied = [{name for _, name in part.over} for root in rule.left for part in _parts(root) if isinstance(part, Each)]
+    chosen: dict[str, int] = {}
+    for name in rule.stars:
+        known = [chosen[other] for group in tied if name in group for other in sorted(group) if other in chosen]
+        options = (1, 2, 2, 3) if len(rule.stars) == 1 else (0, 1, 1, 2, 2, 3)
+        chosen[name] = known[0] if known else maker.choice(options)
+    return tuple(chosen[name] for name in rule.stars)
+
+
+def instances(
+    rule: Rule, *, points: int, seed: int, dropped: int | None = None, large: bool = False
+) -> Iterator[Instance]:
+    """Up to so many instances, varied, the same for the same seed.
+
+    With ``dropped``, the condition ``rule.when[dropped]`` is false in all of them and the others hold.
+    """
+    clues = clues_of(rule)
+    seen: Counter[str] = Counter()
+    found = 0
+    for number in range(points * TRIES_PER_POINT):
+        maker = random.Random(f"{seed}/{rule.name}/{dropped}/{large}/{number}")
+        made = _attempt(expanded(rule, _counts(rule, maker)), clues, maker, dropped, large)
+        if made is None or seen[made.signature] >= REPEATS:
+            continue
+        seen[made.signature] += 1
+        yield made
+        found += 1
+        if found == points:
+            return
+
+
+def _attempt(rule: Rule, clues: Clues, maker: random.Random, dropped: int | None, large: bool) -> Instance | None:
+    dice = Dice(maker, large=large, wanted=clues.wanted)
+    dice.dtype = dice.any_dtype(clues.dtypes)
+    dice.plain = dice.chance(0.35)
+    dice.outputs = clues.outputs
+    draft = Draft(dice, _evaluated)
+    draft.constant = clues.constant | {name for name in clues.either if dice.chance(0.5)}
+    hint: TensorType | None = None
+    try:
+        for root in rule.left:
+            found = grow(root, draft, hint if dice.chance(0.5) else None)
+            hint = found if isinstance(found, TensorType) else None
+    except Rejected:
+        return None
+    # What makes a rule worth while does not make it sound: a `when` may be needed only without it.
+    quiet, reading = _conditions(rule, dropped, worthwhile=dropped is None or dice.chance(0.5))
+    blank = binding_of(draft, {})
+    if all(value.constant for value in blank.values() if isinstance(value, Value)):
+        # What is constant throughout is evaluated, not rewritten.
+        return None
+    if not holds(quiet, blank):
+        return None
+    if dropped is not None and not _reads(rule.when[dropped]) and holds((rule.when[dropped],), blank):
+        return None
+    for _ in range(6 if reading or clues.read else 1):
+        arrays = {name: _content(name, tensor, draft, clues) for name, tensor in draft.types.items()}
+        binding = binding_of(draft, arrays)
+        if not holds(reading, binding) or not numbers_match(rule, binding):
+            continue
+        if dropped is not None and holds((rule.when[dropped],), binding):
+            continue
+        return _instance(rule, binding, arrays, clues)
+    return None
+
+
+def _instance(rule: Rule, binding: Binding, arrays: Mapping[str, Array], clues: Clues) -> Instance | None:
+    """The instance of a rule under a binding, or None where its left side is not well typed."""
+    try:
+        left = instantiate(rule.left, binding)
+    except (InferenceError, Unknown):
+        return None
+    if not all(isinstance(left.types[root], TensorType) for root in left.roots):
+        return None
+    # Kernels disagree about what is empty.
+    if any(isinstance(kind, TensorType) and kind.size == 0 for kind in left.types):
+        return None
+    kept = clues.read | {"number"}
+    unread = frozenset(name for name in arrays if name.partition(".")[0] not in kept)
+    return Instance(rule, binding, arrays, left, left.text(), unread)
+
+
+def binding_of(draft: Draft, arrays: Mapping[str, Array]) -> Binding:
+    """The binding that a draft stands for; the contents of constants can be read where they are given."""
+    bound: dict[str, Bound] = {**draft.attrs, **draft.bundles}
+    for name, tensor in draft.types.items():
+        constant = name.partition(".")[0] in draft.constant or name in draft.numbers
+        bound[name] = _value(tensor, constant, arrays.get(name))
+    return bound
+
+
+def _value(tensor: TensorType, constant: bool, array: Array | None) -> Value:
+    return Value(tensor, constant, None if array is None or not constant else lambda: array)
+
+
+def _evaluated(expr: Expr, draft: Draft) -> AttrValue:
+    bound: dict[str, Bound] = {**draft.attrs, **draft.bundles}
+    bound |= {name: Value(tensor) for name, tensor in draft.types.items()}
+    stars = {name.partition(".")[0] for name in bound}
+    for node in ast.walk(expr.tree):
+        if (
+            isinstance(node, ast.Name)
+            and node.id not in stars
+            and node.id not in FUNCTIONS
+            and node.id not in _BUILTIN_NAMES
+        ):
+            raise Unknown(f"{node.id} is not bound yet")
+    value = evaluate(expr, bound)
+    if isinstance(value, bool):
+        return int(value)
+    result: AttrValue = tuple(value) if isinstance(value, (list, tuple)) else value
+    return result
+
+
+_BUILTIN_NAMES = frozenset("constant len min max sum all any tuple range sorted abs int float zip".split())
+
+
+def _content(name: str, tensor: TensorType, draft: Draft, clues: Clues) -> Array:
+    if name in draft.numbers:
+        return np.full(static(tensor) or (), draft.numbers[name], np.dtype(tensor.dtype))
+    read = name.partition(".")[0] in clues.read
+    dice = draft.dice
+    if read:
+        style = dice.pick(READ_STYLES)
+    elif dice.chance(0.06):
+        style = dice.pick(("zeros", "ones", "equal", "sparse"))
+    else:
+        style = dice.pick(PLAIN_STYLES)
+    return content(tensor, style, dice, clues.numbers, draft.bounds.get(name))
+
+
+def _conditions(rule: Rule, dropped: int | None, worthwhile: bool) -> tuple[list[Expr], list[Expr]]:
+    """Conditions that look at types and attributes alone, and those that look at contents."""
+    kept = [expr for index, expr in enumerate(rule.when) if index != dropped]
+    kept += rule.only_if if worthwhile else ()
+    return [expr for expr in kept if not _reads(expr)], [expr for expr in kept if _reads(expr)]
+
+
+@lru_cache(maxsize=4096)
+def _reads(expr: Expr) -> bool:
+    return any(
+        isinstance(node, ast.Name) and node.id in FUNCTIONS and FUNCTIONS[node.id].reads for node in ast.walk(expr.tree)
+    )
+
+
+@lru_cache(maxsize=4096)
+def clues_of(rule: Rule) -> Clues:
+    """The numbers a rule compares with, the variables it wants constant or reads, the element types it may meet."""
+    applied = [part for pattern in rule.left for part in applications(pattern)]
+    inner = [expr for part in applied for _, expr in part.attrs]
+    made = [expr for pattern in rule.right for part in applications(pattern) for _, expr in part.attrs]
+    wanted: dict[AttrValue, None] = {}
+    constant: set[str] = set()
+    either: dict[str, None] = {}
+    read: set[str] = set()
+    for expr in (*rule.when, *rule.only_if, *inner, *made, *_made(rule)):
+        negated = [item.operand for item in ast.walk(expr.tree) if isinstance(item, ast.UnaryOp)]
+        optional = isinstance(expr.tree, ast.BoolOp) and isinstance(expr.tree.op, ast.Or)
+        for node in ast.walk(expr.tree):
+            named = _number(node)
+            if named is not None:
+                wanted[named] = None
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                names = [item.id for arg in node.args for item in ast.walk(arg) if isinstance(item, ast.Name)]
+                if node.func.id == "constant" and node not in negated and optional:
+                    either |= dict.fromkeys(names)
+                elif node.func.id == "constant" and node not in negated:
+                    constant.update(names)
+                elif node.func.id in FUNCTIONS:
+                    read.update(_read_names(node, FUNCTIONS[node.func.id].parameters, FUNCTIONS[node.func.id].reads))
+    for whole in [value for value in wanted if isinstance(value, int) and value > 1]:
+        wanted[1 / whole] = None
+    outputs = max(
+        (part.index + 1 for root in rule.left for part in _parts(root) if isinstance(part, Output)), default=1
+    )
+    numbers = tuple(number for number in wanted if isinstance(number, (int, float)))
+    return Clues(
+        tuple(wanted), numbers, frozenset(constant | read), tuple(either), frozenset(read), _dtypes(applied), outputs
+    )
+
+
+def _number(node: ast.AST) -> int | float | str | None:
+    """The value of an expression without names: ``1``, ``-0.5``, ``1 / 6``, ``"edge"``."""
+    match node:
+        case ast.Constant(value=bool()):
+            return None
+        case ast.Constant(value=int() | float() | str() as value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _number(operand)
+            return None if inner is None or isinstance(inner, str) else -inner
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            above, below = _number(left), _number(right)
+            usable = isinstance(above, (int, float)) and isinstance(below, (int, float)) and below != 0
+            return above / below if usable else None  # type: ignore[operator]
+        case _:
+            return None
+
+
+def _read_names(call: ast.Call, parameters: tuple[str, ...], reads: tuple[str, ...]) -> Iterator[str]:
+    for position, arg in enumerate(call.args):
+        parameter = parameters[min(position, len(parameters) - 1)] if parameters else ""
+        if parameter in reads:
+            yield from (node.id for node in ast.walk(arg) if isinstance(node, ast.Name))
+    for keyword in call.keywords:
+        if keyword.arg in reads:
+            yield from (node.id for node in ast.walk(keyword.value) if isinstance(node, ast.Name))
+
+
+def _made(rule: Rule) -> Iterator[Expr]:
+    for pattern in rule.right:
+        for part in _parts(pattern):
+            if isinstance(part, Made):
+                yield part.expr
+
+
+def applications(pattern: Pattern) -> Iterator[Apply]:
+    """Every operator applied in a pattern, the outermost first."""
+    return (part for part in _parts(pattern) if isinstance(part, Apply))
+
+
+def _parts(pattern: object) -> Iterator[object]:
+    yield pattern
+    if isinstance(pattern, Apply):
+        for arg in pattern.args:
+            yield from _parts(arg)
+    elif isinstance(pattern, Output):
+        yield from _parts(pattern.of)
+    elif isinstance(pattern, Each):
+        yield from _parts(pattern.template)
+
+
+def _dtypes(applied: list[Apply]) -> tuple[str, ...]:
+    """The element types that all operators of the left side take, or, where there is none, that any takes."""
+    taken = []
+    for part in applied:
+        spec = operator(part.op)
+        arity = 1 if spec is None or spec.arity is None else spec.arity
+        taken.append([dtype for dtype in DTYPES if available(part.op, (dtype,) + (None,) * (arity - 1), NEWEST_OPSET)])
+    common = [dtype for dtype in DTYPES if taken and all(dtype in one for one in taken)]
+    return tuple(common or [dtype for dtype in DTYPES if any(dtype in one for one in taken)] or DTYPES)
+
+
+def summary(found: Instance) -> str:
+    """The types and attributes of an instance in a line."""
+    parts = []
+    for name, value in found.binding.items():
+        parts.append(f"{name}={type_text(value.type) if isinstance(value, Value) else value}")
+    return ", ".join(parts)

@@ -1,0 +1,151 @@
+"""Contents for the variables of an instance: plain numbers, special ones, and what rules look for in constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superopt.laws.instances_dice import Dice, static
+from superopt.terms import TensorType
+
+Array = NDArray[np.generic]
+
+PLAIN_STYLES = ("plain", "plain", "plain", "positive", "positive", "normal", "wide")
+"""How the contents of variables are drawn that no condition looks at."""
+READ_STYLES = (
+    "plain", "positive", "zeros", "ones", "wanted", "equal", "zeros", "ones", "diagonal", "sparse", "blocks", "ramp",
+    "lowest",
+)  # fmt: skip
+"""How the contents of variables are drawn that conditions look at."""
+
+
+def content(
+    tensor: TensorType, style: str, dice: Dice, wanted: tuple[int | float, ...] = (), bound: int | None = None
+) -> Array:
+    """An array of a type in a style; ``bound`` is the size of what it is an index into."""
+    shape = static(tensor) or ()
+    generator = np.random.default_rng(dice.random.getrandbits(48))
+    dtype = np.dtype(tensor.dtype)
+    if bound is not None:
+        low = -bound if dtype.kind == "i" and dice.chance(0.5) else 0
+        return np.asarray(generator.integers(low, max(bound, 1), shape), dtype)
+    if dtype.kind == "b":
+        return _booleans(shape, style, generator)
+    if dtype.kind in "iu":
+        return _integers(shape, dtype, style, generator, dice, wanted)
+    return np.asarray(_floats(shape, style, generator, dice, wanted), dtype)
+
+
+def _booleans(shape: tuple[int, ...], style: str, generator: np.random.Generator) -> Array:
+    if style in ("zeros", "ones"):
+        return np.full(shape, style == "ones")
+    return np.asarray(generator.integers(0, 2, shape), dtype=bool)
+
+
+def _integers(
+    shape: tuple[int, ...], dtype: np.dtype[np.generic], style: str, generator: np.random.Generator, dice: Dice,
+    wanted: tuple[int | float, ...],
+) -> Array:  # fmt: skip
+    shaped = _shaped(shape, style, dice, [int(value) for value in wanted if value == int(value)])
+    if style == "lowest":
+        return np.full(shape, np.iinfo(dtype.name).min, dtype)
+    if shaped is not None:
+        return np.asarray(np.asarray(shaped, np.int64), dtype)
+    # No zeros: an integer divided by zero ends the process of a runtime.
+    low = 1 if dtype.kind == "u" or style == "positive" else -9
+    values = generator.integers(low, 10, shape)
+    if style == "normal" and dtype.kind == "i":
+        # Runtimes sum int64 in double: what passes 2^53 is not theirs to keep.
+        most = min(np.iinfo(dtype.name).max // 2, 1000)
+        values = generator.integers(-most, most, shape)
+    return np.asarray(np.where(values == 0, 1, values), dtype)
+
+
+def _floats(
+    shape: tuple[int, ...], style: str, generator: np.random.Generator, dice: Dice, wanted: tuple[int | float, ...]
+) -> NDArray[np.float64]:
+    shaped = _shaped(shape, style, dice, list(wanted))
+    if shaped is not None:
+        return shaped
+    if style == "normal":
+        return np.asarray(generator.standard_normal(shape), np.float64)
+    if style == "positive":
+        return np.asarray(generator.integers(1, 33, shape) / 8.0)
+    if style == "wide":
+        # So far apart that exponentials underflow.
+        return np.asarray(generator.integers(-24, 25, shape) * 16.0)
+    if style == "sparse":
+        return np.asarray(generator.integers(-16, 17, shape) / 8.0 * (generator.random(shape) < 0.3))
+    if style == "blocks" and len(shape) >= 2:
+        return _blocks(shape, generator, dice)
+    return np.asarray(generator.integers(-24, 25, shape) / 8.0)
+
+
+def _shaped(
+    shape: tuple[int, ...], style: str, dice: Dice, wanted: list[int] | list[int | float]
+) -> NDArray[np.float64] | None:
+    """Contents that are the same whatever the element type."""
+    if style == "zeros":
+        return np.zeros(shape)
+    if style == "ones":
+        return np.ones(shape)
+    if style == "wanted":
+        return np.full(shape, float(dice.pick(wanted) if wanted else 2))
+    if style == "equal":
+        return np.full(shape, float(dice.pick((-1, 2, 3, 5))))
+    if style == "ramp":
+        return np.arange(int(np.prod(shape)), dtype=np.float64).reshape(shape)
+    if style == "lowest":
+        return np.full(shape, -np.inf)
+    if style == "diagonal" and len(shape) >= 2:
+        return _diagonal(shape)
+    return None
+
+
+def _diagonal(shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """The identity as a matrix, or as a convolution with the one in the middle of the kernel."""
+    array = np.zeros(shape)
+    middle = tuple(dim // 2 for dim in shape[2:])
+    for index in range(shape[0]):
+        array[(index, index % shape[1], *middle)] = 1.0
+    return array
+
+
+def _blocks(shape: tuple[int, ...], generator: np.random.Generator, dice: Dice) -> NDArray[np.float64]:
+    """A weight that is not zero only in the blocks on its diagonal."""
+    array = generator.integers(-16, 17, shape) / 8.0
+    counts = [count for count in (2, 3, 4) if shape[0] % count == 0 and shape[1] % count == 0]
+    if not counts:
+        return array
+    count = dice.pick(counts)
+    rows, columns = np.arange(shape[0]) * count // shape[0], np.arange(shape[1]) * count // shape[1]
+    mask = rows[:, None] == columns[None, :]
+    return np.asarray(array * mask.reshape(shape[:2] + (1,) * (len(shape) - 2)))
+
+
+def special(array: Array, generator: np.random.Generator, excused: tuple[str, ...]) -> Array:
+    """The same content with zeros of both signs, infinities, NaN, and very large and small numbers strewn in."""
+    if array.dtype.kind != "f" or not array.size:
+        return array
+    info = np.finfo(array.dtype.name)
+    values: list[float] = [0.0, 1.0, -1.0, float(info.tiny), float(info.smallest_subnormal), float(info.max) / 2]
+    values += [] if "signed-zero" in excused else [-0.0, -0.0]
+    values += [] if "infinity" in excused else [np.inf, -np.inf, float(info.max), float(info.min)]
+    values += [] if "nan" in excused else [np.nan]
+    flat = array.copy().reshape(-1)
+    chosen = generator.random(flat.size) < max(0.25, 1.0 / flat.size)
+    flat[chosen] = generator.choice(np.asarray(values), int(chosen.sum())).astype(array.dtype)
+    return flat.reshape(array.shape)
+
+
+def whole(array: Array, value: float) -> Array:
+    """An array of the same type that holds one value everywhere."""
+    return np.full(array.shape, value).astype(array.dtype)
+
+
+def described(arrays: Mapping[str, Array]) -> str:
+    """Arrays as text, for a message."""
+    with np.printoptions(threshold=64, precision=6, linewidth=120):
+        return "\n".join(f"{name} = {array.tolist() if array.size <= 64 else array}" for name, array in arrays.items())

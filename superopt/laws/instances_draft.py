@@ -1,0 +1,235 @@
+"""Drafts of instances: types for the variables of a left side and values for its attributes, by its operators."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from superopt.errors import InferenceError
+from superopt.laws.instances_dice import Dice, Request, static
+from superopt.laws.instances_operators import propose
+from superopt.operators import operator
+from superopt.rules import Absent, Apply, Expr, Number, Output, Pattern, Var
+from superopt.shapes import infer
+from superopt.terms import Attrs, AttrValue, TensorType, ValueType
+from superopt.values import Unknown
+
+Evaluate = Callable[[Expr, "Draft"], AttrValue]
+
+
+class Rejected(Exception):
+    """A draft that came out ill typed. Never leaves the generator."""
+
+
+@dataclass
+class Draft:
+    """What has been chosen so far: types by variable, attributes and bundles by name, bounds of what is an index,
+    the variables (stars by their names) that are constant."""
+
+    dice: Dice
+    evaluate: Evaluate
+    types: dict[str, TensorType] = field(default_factory=dict)
+    attrs: dict[str, AttrValue] = field(default_factory=dict)
+    bundles: dict[str, Attrs] = field(default_factory=dict)
+    numbers: dict[str, int | float] = field(default_factory=dict)
+    bounds: dict[str, int] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()
+
+
+_INDEXED = frozenset({"Gather", "GatherElements", "GatherND", "ScatterND"})
+_TRIES = 3
+
+
+def grow(pattern: Pattern, draft: Draft, hint: TensorType | None, output: int = 0) -> ValueType:
+    """The type of a pattern after all its variables got types; ``hint`` is a type that would be welcome.
+
+    Raises Rejected.
+    """
+    match pattern:
+        case Var(name):
+            return _variable(name, draft, hint or TensorType(draft.dice.dtype, draft.dice.shape()))
+        case Number(value):
+            draft.numbers[pattern.name] = value
+            return _variable(pattern.name, draft, hint or TensorType(draft.dice.dtype, ()))
+        case Output(of, index):
+            bundle = grow(of, draft, hint, index)
+            if not isinstance(bundle, tuple) or index >= len(bundle):
+                raise Rejected(f"no output {index}")
+            return bundle[index]
+        case Apply():
+            return _applied(pattern, draft, hint, output)
+        case _:
+            raise Rejected("not a term of a left side")
+
+
+def _variable(name: str, draft: Draft, wanted: TensorType) -> TensorType:
+    if name not in draft.types:
+        if not draft.dice.fits(wanted):
+            raise Rejected(f"{wanted} is too large")
+        draft.types[name] = wanted
+    return draft.types[name]
+
+
+def _applied(pattern: Apply, draft: Draft, hint: TensorType | None, output: int) -> ValueType:
+    fixed, free, everywhere, later = _attributes(pattern, draft)
+    absent = frozenset(place for place, arg in enumerate(pattern.args) if isinstance(arg, Absent))
+    known: list[TensorType | None] = [_known(arg, draft) for arg in pattern.args]
+    soft: dict[str, AttrValue] = {}
+    # What is made of operators first: what they come out as decides what the plain variables beside them can be.
+    inner = [
+        place for place, arg in enumerate(pattern.args) if isinstance(arg, (Apply, Output)) and known[place] is None
+    ]
+    outer = [place for place, arg in enumerate(pattern.args) if isinstance(arg, (Var, Number)) and known[place] is None]
+    if len(inner) == 2 and draft.dice.chance(0.3):
+        inner.reverse()
+    for place in inner:
+        request = Request(pattern.op, tuple(known), absent, fixed | soft, hint, output, everywhere)
+        proposal = propose(request, draft.dice)
+        soft = {name: proposal.attrs[name] for name in free if name in proposal.attrs}
+        welcome = _proposed(proposal.shapes, place, proposal.dtypes.get(place) or request.dtype(draft.dice))
+        argument = pattern.args[place]
+        found = grow(argument, draft, welcome if draft.dice.chance(0.9) else None)  # type: ignore[arg-type]
+        if not isinstance(found, TensorType):
+            raise Rejected("a bundle or unknown as an argument")
+        known[place] = found
+        fixed, free, everywhere, later = _attributes(pattern, draft)
+        soft = {name: value for name, value in soft.items() if name in free}
+    for attempt in range(_TRIES):
+        known = [_known(arg, draft) or known[place] for place, arg in enumerate(pattern.args)]
+        kept = soft if attempt == 0 else {}
+        request = Request(pattern.op, tuple(known), absent, fixed | kept, hint, output, everywhere)
+        proposal = propose(request, draft.dice)
+        if attempt == 0:
+            for place in sorted(outer, key=lambda place: isinstance(pattern.args[place], Number)):
+                dtype = proposal.dtypes.get(place) or _dtype(request, proposal.dtypes, draft.dice)
+                _bind(pattern, place, _proposed(proposal.shapes, place, dtype), draft, known)
+            known = [_known(arg, draft) or known[place] for place, arg in enumerate(pattern.args)]
+        values = _complete(pattern, proposal.attrs, fixed | kept, later, draft)
+        try:
+            result = infer(pattern.op, Attrs.of(values), known, [place not in absent for place in range(len(known))])
+        except InferenceError:
+            continue
+        _settle(pattern, values, known, draft)
+        return result
+    raise Rejected(f"{pattern.op} on {known}")
+
+
+def _proposed(shapes: list[tuple[int, ...] | None], place: int, dtype: str) -> TensorType | None:
+    shape = shapes[place] if place < len(shapes) else None
+    return None if shape is None else TensorType(dtype, shape)
+
+
+def _dtype(request: Request, others: Mapping[int, str], dice: Dice) -> str:
+    """The element type of the arguments that share one."""
+    for place, arg in enumerate(request.args):
+        if arg is not None and place not in others:
+            return arg.dtype
+    return request.hint.dtype if request.hint is not None and request.op not in _OTHER_RESULT else dice.dtype
+
+
+_OTHER_RESULT = frozenset(
+    "Equal Less LessOrEqual Greater GreaterOrEqual IsNaN IsInf Shape Size ArgMax ArgMin Cast QuantizeLinear "
+    "DequantizeLinear".split()
+)
+"""Operators whose result has another element type than their operands."""
+
+
+def _known(arg: object, draft: Draft) -> TensorType | None:
+    if isinstance(arg, (Var, Number)):
+        return draft.types.get(arg.name)
+    return None
+
+
+def _bind(pattern: Apply, place: int, wanted: TensorType | None, draft: Draft, known: list[TensorType | None]) -> None:
+    arg = pattern.args[place]
+    if not isinstance(arg, (Var, Number)):
+        return
+    wanted = wanted or TensorType(draft.dice.dtype, draft.dice.shape())
+    if isinstance(arg, Number):
+        beside = [_known(other, draft) or known[at] for at, other in enumerate(pattern.args) if at != place]
+        most = max((other.rank or 0 for other in beside if other is not None), default=0)
+        rank = draft.dice.between(0, min(most, 2)) if draft.dice.chance(0.5) else 0
+        wanted = TensorType(wanted.dtype, (1,) * rank)
+        draft.numbers[arg.name] = arg.value
+    _variable(arg.name, draft, wanted)
+
+
+def _attributes(
+    pattern: Apply, draft: Draft
+) -> tuple[dict[str, AttrValue], tuple[str, ...], dict[str, int], tuple[tuple[str, Expr], ...]]:
+    """Attributes whose values are fixed, those that are free, windows' trivial ones, and those to be computed later."""
+    spec = operator(pattern.op)
+    names = () if spec is None else spec.attributes
+    fixed: dict[str, AttrValue] = {}
+    everywhere: dict[str, int] = {}
+    free: list[str] = []
+    later: list[tuple[str, Expr]] = []
+    named = dict(pattern.attrs)
+    for name, expr in pattern.attrs:
+        if isinstance(expr.tree, ast.Name) and expr.tree.id not in draft.attrs:
+            free.append(name)
+            continue
+        try:
+            fixed[name] = draft.evaluate(expr, draft)
+        except Unknown:
+            later.append((name, expr))
+    for name in names:
+        if name in named:
+            continue
+        if pattern.rest is not None and pattern.rest in draft.bundles:
+            value = draft.bundles[pattern.rest].get(name)
+        elif pattern.rest is not None:
+            free.append(name)
+            continue
+        else:
+            value = None if spec is None else spec.default(name)
+            trivial = None if spec is None else (spec.form.trivial or {}).get(name)
+            if isinstance(trivial, tuple) and value == trivial:
+                everywhere[name] = int(trivial[0])
+                continue
+        if value is not None:
+            fixed[name] = value
+    return fixed, tuple(free), everywhere, tuple(later)
+
+
+def _complete(
+    pattern: Apply, proposed: Mapping[str, AttrValue], fixed: Mapping[str, AttrValue],
+    later: tuple[tuple[str, Expr], ...], draft: Draft,
+) -> dict[str, AttrValue]:  # fmt: skip
+    """All attributes of the normal form, in one mapping."""
+    spec = operator(pattern.op)
+    values: dict[str, AttrValue] = {}
+    for name in () if spec is None else spec.attributes:
+        value = fixed.get(name, proposed.get(name))
+        if value is not None:
+            values[name] = value
+    for name, expr in later:
+        try:
+            values[name] = draft.evaluate(expr, draft)
+        except Unknown as error:
+            raise Rejected(f"{name}={expr.text} has no value") from error
+    return values
+
+
+def _settle(pattern: Apply, values: Mapping[str, AttrValue], known: list[TensorType | None], draft: Draft) -> None:
+    """Binds the names of attributes, and remembers what is an index into how many."""
+    named = {name for name, _ in pattern.attrs}
+    for name, expr in pattern.attrs:
+        if isinstance(expr.tree, ast.Name) and expr.tree.id not in draft.attrs and name in values:
+            draft.attrs[expr.tree.id] = values[name]
+    if pattern.rest is not None and pattern.rest not in draft.bundles:
+        draft.bundles[pattern.rest] = Attrs.of({name: value for name, value in values.items() if name not in named})
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            draft.dice.remember(f"{name}{len(value) // 2 if name == 'pads' else len(value)}", value)
+    if pattern.op in _INDEXED and isinstance(pattern.args[1], Var) and known[0] is not None:
+        shape = static(known[0]) or (1,)
+        axis = values.get("axis", 0)
+        size = (
+            shape[axis]
+            if isinstance(axis, int) and pattern.op.startswith("Gather") and pattern.op != "GatherND"
+            else min(shape)
+        )
+        name = pattern.args[1].name
+        draft.bounds[name] = min(size, draft.bounds.get(name, size))

@@ -1,0 +1,336 @@
+"""Proposals for convolutions, pools, products and normalizations: types of unbound arguments, and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from superopt.laws.instances_dice import Dice, Proposal, Request, under
+from superopt.terms import AttrValue
+
+Shape = tuple[int, ...]
+
+
+def _window(
+    request: Request, dice: Dice, spatial: int, kernel: Shape | None
+) -> tuple[Shape, Shape, Shape, Shape | None]:
+    """Kernel, strides, dilations, and pads where they are given."""
+    if kernel is None:
+        fresh = tuple(dice.pick((1, 1, 2, 3, 3)) for _ in range(spatial))
+        if dice.plain and dice.chance(0.5):
+            fresh = (1,) * spatial
+        elif dice.chance(0.6):
+            fresh = (fresh[0],) * spatial if spatial else ()
+        again = dice.again(f"kernel{spatial}", fresh, 0.35)
+        kernel = tuple(int(item) for item in again) if isinstance(again, tuple) else fresh
+    strides = request.window("strides", spatial)
+    if strides is None:
+        strides = _again(dice, f"strides{spatial}", _each(dice, spatial, (1, 1, 1, 2, 3)))
+    dilations = request.window("dilations", spatial)
+    if dilations is None:
+        dilations = _again(dice, f"dilations{spatial}", _each(dice, spatial, (1, 1, 1, 1, 2)))
+    return kernel, strides, dilations, request.window("pads", 2 * spatial)
+
+
+def _each(dice: Dice, count: int, options: Shape) -> Shape:
+    if dice.plain or dice.chance(0.5):
+        return (1,) * count
+    if dice.chance(0.5):
+        return (dice.pick(options),) * count
+    return tuple(dice.pick(options) for _ in range(count))
+
+
+def _again(dice: Dice, key: str, fresh: Shape) -> Shape:
+    again = dice.again(key, fresh)
+    return tuple(int(item) for item in again) if isinstance(again, tuple) else fresh
+
+
+def _free_pads(dice: Dice, extents: Shape, most: int) -> Shape:
+    """Pads of a window with these extents: none, half of it, or anything, not the same at both ends."""
+    kind = dice.random.random()
+    if dice.plain or kind < 0.3:
+        return (0,) * (2 * len(extents))
+    if kind < 0.6:
+        half = tuple(min((extent - 1) // 2, max(extent - 1, 0)) for extent in extents)
+        return half + half
+    fresh = tuple(dice.between(0, min(most, extent)) for extent in extents + extents)
+    return _again(dice, f"pads{len(extents)}", fresh) if dice.chance(0.3) else fresh
+
+
+def _pads_to_meet(dice: Dice, size: Shape, out: Shape, extents: Shape, strides: Shape) -> Shape | None:
+    """Pads that take a window from one size to another, split at will between the two ends."""
+    begin, end = [], []
+    for have, want, extent, stride in zip(size, out, extents, strides, strict=True):
+        total = (want - 1) * stride + extent - have
+        slack = [total + extra for extra in range(stride) if total + extra >= 0]
+        if not slack:
+            return None
+        total = dice.pick(slack)
+        first = total // 2 if dice.chance(0.6) else dice.between(0, total)
+        begin.append(first)
+        end.append(total - first)
+    return tuple(begin + end)
+
+
+def _spatial_in(dice: Dice, out: Shape | None, extents: Shape, strides: Shape, pads: Shape) -> Shape:
+    count = len(extents)
+    sizes = []
+    for axis, (extent, stride) in enumerate(zip(extents, strides, strict=True)):
+        total = pads[axis] + pads[axis + count]
+        if out is not None:
+            size = (out[axis] - 1) * stride + extent - total + dice.between(0, stride - 1)
+            sizes.append(max(size, 1))
+        else:
+            sizes.append(max(dice.few(), extent - total, 1))
+    return tuple(sizes)
+
+
+def _spatial_rank(request: Request, dice: Dice) -> int:
+    for position in (0, 1):
+        shape = request.shape(position)
+        if shape is not None:
+            return max(len(shape) - 2, 1)
+    for name in ("strides", "dilations", "kernel_shape"):
+        known = request.ints(name)
+        if known is not None:
+            return len(known)
+    pads = request.ints("pads")
+    if pads is not None:
+        return len(pads) // 2
+    if request.hinted is not None and len(request.hinted) >= 3:
+        return len(request.hinted) - 2
+    return dice.pick((1, 2, 2, 2, 2, 3))
+
+
+def _group(request: Request, dice: Dice, channels: int | None, outputs: int | None) -> int:
+    known = request.int("group")
+    if known is not None:
+        return known
+    options = [1, 1, 1, 2, 2, 3, 4] + ([channels] if channels else [])
+    options = [1] if dice.plain else options
+    fit = [g for g in options if (channels is None or channels % g == 0) and (outputs is None or outputs % g == 0)]
+    fresh = dice.integer(fit or [1])
+    again = dice.again("group", fresh)
+    return again if isinstance(again, int) and again in (fit or [1]) else fresh
+
+
+def conv(request: Request, dice: Dice) -> Proposal:
+    x, w, hint = request.shape(0, 3), request.shape(1, 3), request.hinted
+    bias = request.shape(2, 1)
+    spatial = _spatial_rank(request, dice)
+    hint = hint if hint is not None and len(hint) == spatial + 2 else None
+    kernel, strides, dilations, pads = _window(request, dice, spatial, w[2:] if w is not None else None)
+    outputs = w[0] if w is not None else hint[1] if hint is not None else bias[0] if bias else None
+    group = _group(request, dice, x[1] if x is not None else None, outputs)
+    inputs = x[1] if x is not None else w[1] * group if w is not None else group * dice.channels()
+    outputs = outputs if outputs is not None else group * dice.channels()
+    if any(
+        len(values) != spatial
+        for values in (kernel, strides, dilations, kernel if pads is None or len(pads) == 2 * spatial else ())
+    ):
+        return Proposal([x, w, bias])
+    extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    if pads is None and x is not None and hint is not None and len(x) == spatial + 2:
+        pads = _pads_to_meet(dice, x[2:], hint[2:], extents, strides)
+    if pads is None:
+        pads = _free_pads(dice, extents, 3)
+    if x is None:
+        batch = hint[0] if hint is not None else dice.pick((1, 2, 2, 3))
+        x = (batch, inputs, *_spatial_in(dice, hint[2:] if hint is not None else None, extents, strides, pads))
+    if w is None:
+        w = (outputs, max(inputs // group, 1), *kernel)
+    attrs: dict[str, AttrValue] = {"group": group, "strides": strides, "dilations": dilations, "pads": pads}
+    return Proposal([x, w, (w[0],)], attrs)
+
+
+def conv_transpose(request: Request, dice: Dice) -> Proposal:
+    x, w, hint = request.shape(0, 3), request.shape(1, 3), request.hinted
+    spatial = _spatial_rank(request, dice)
+    hint = hint if hint is not None and len(hint) == spatial + 2 else None
+    kernel, strides, dilations, pads = _window(request, dice, spatial, w[2:] if w is not None else None)
+    inputs = x[1] if x is not None else w[0] if w is not None else None
+    group = _group(request, dice, inputs, hint[1] if hint is not None and w is None else None)
+    inputs = inputs if inputs is not None else group * dice.channels()
+    per_group = w[1] if w is not None else hint[1] // group if hint is not None else dice.channels()
+    if any(
+        len(values) != spatial
+        for values in (kernel, strides, dilations, kernel if pads is None or len(pads) == 2 * spatial else ())
+    ):
+        return Proposal([x, w, None])
+    extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    pads = pads if pads is not None else _free_pads(dice, extents, 1)
+    grown = request.window("output_padding", spatial)
+    if grown is None:
+        grown = tuple(dice.between(0, s - 1) if dice.chance(0.3) else 0 for s in strides)
+    if x is None:
+        batch = hint[0] if hint is not None else dice.pick((1, 2))
+        sizes = []
+        for axis in range(spatial):
+            size = dice.few()
+            if hint is not None:
+                total = pads[axis] + pads[axis + spatial]
+                size = (hint[axis + 2] + total - extents[axis] - grown[axis]) // strides[axis] + 1
+            sizes.append(max(size, 1))
+        x = (batch, inputs, *sizes)
+    if w is None:
+        w = (inputs, max(per_group, 1), *kernel)
+    attrs: dict[str, AttrValue] = {
+        "group": group, "strides": strides, "dilations": dilations, "pads": pads, "output_padding": grown,
+    }  # fmt: skip
+    return Proposal([x, w, (w[1] * group,)], attrs)
+
+
+def pool(request: Request, dice: Dice) -> Proposal:
+    x, hint = request.shape(0, 3), request.hinted
+    spatial = _spatial_rank(request, dice)
+    hint = hint if hint is not None and len(hint) == spatial + 2 else None
+    kernel, strides, dilations, pads = _window(request, dice, spatial, request.ints("kernel_shape"))
+    if request.op == "LpPool" and "dilations" not in request.attrs:
+        dilations = (1,) * spatial
+    if any(
+        len(values) != spatial
+        for values in (kernel, strides, dilations, kernel if pads is None or len(pads) == 2 * spatial else ())
+    ):
+        return Proposal([x])
+    extents = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    if pads is None and x is not None and hint is not None and len(x) == spatial + 2:
+        pads = _pads_to_meet(dice, x[2:], hint[2:], extents, strides)
+    if pads is None:
+        pads = tuple(min(pad, extents[axis % spatial] - 1) for axis, pad in enumerate(_free_pads(dice, extents, 2)))
+    if x is None:
+        lead = hint[:2] if hint is not None else (dice.pick((1, 2)), dice.channels())
+        x = (*lead, *_spatial_in(dice, hint[2:] if hint is not None else None, extents, strides, pads))
+    attrs: dict[str, AttrValue] = {
+        "kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads,
+        "ceil_mode": dice.integer((0, 0, 1)), "count_include_pad": dice.integer((0, 1)), "p": dice.pick((1, 2)),
+    }  # fmt: skip
+    return Proposal([x], attrs)
+
+
+def channelwise(request: Request, dice: Dice) -> Proposal:
+    """BatchNormalization, InstanceNormalization: a vector a channel."""
+    x = request.shape(0, 2) or request.hinted
+    known = next((request.shape(i, 1) for i in range(1, len(request.args)) if request.shape(i, 1) is not None), None)
+    if x is None or len(x) < 2:
+        least = 3 if request.op == "InstanceNormalization" else 2
+        x = dice.shape(least, 5)
+        if known:
+            x = (x[0], known[0], *x[2:])
+    epsilon = dice.again("epsilon", dice.pick((1.0, 0.5, 0.0009765625, 0.25, 9.999999747378752e-06)), 0.3)
+    dtypes: dict[int, str] = {}
+    if request.op == "BatchNormalization" and dice.chance(0.3):
+        other = dice.pick(("float32", "float64", request.dtype(dice)))
+        third = dice.pick(("float32", "float64", other, other))
+        dtypes = {1: other, 2: other, 3: third, 4: third}
+    return Proposal([x, *[(x[1],) for _ in request.args[1:]]], {"epsilon": epsilon}, dtypes)
+
+
+def layer_norm(request: Request, dice: Dice) -> Proposal:
+    x = request.shape(0) or request.hinted or dice.shape(1, 4)
+    axis = request.int("axis")
+    axis = dice.integer(range(len(x))) if axis is None and x else axis or 0
+    tail = x[axis:]
+    params: list[Shape | None] = [tail if dice.chance(0.8) else under(dice, tail) for _ in request.args[1:]]
+    attrs = {"axis": axis, "epsilon": dice.pick((0.5, 1.0, 0.0009765625)), "stash_type": 1}
+    return Proposal([x, *params], dict(attrs))
+
+
+def group_norm(request: Request, dice: Dice) -> Proposal:
+    x = request.shape(0, 3) or request.hinted
+    groups = request.int("num_groups")
+    if x is None or len(x) < 3:
+        groups = groups or dice.pick((1, 2, 3))
+        x = (dice.pick((1, 2)), groups * dice.channels(), *dice.shape(1, 2))
+    groups = groups or dice.pick([g for g in range(1, x[1] + 1) if x[1] % g == 0])
+    return Proposal([x, (x[1],), (x[1],)], {"num_groups": groups, "epsilon": 0.5, "stash_type": 1})
+
+
+def matmul(request: Request, dice: Dice) -> Proposal:
+    a, b, hint = request.shape(0), request.shape(1), request.hinted
+    if a is None and b is None:
+        rows, columns = dice.size(), dice.size()
+        lead: Shape = ()
+        if hint is not None and len(hint) >= 2:
+            *front, rows, columns = hint
+            lead = tuple(front)
+        elif dice.chance(0.4):
+            lead = tuple(dice.pick((1, 2, 3)) for _ in range(dice.between(1, 2)))
+        inner = dice.size()
+        kind = dice.random.random()
+        if kind < 0.5:
+            a, b = (*lead, rows, inner), (inner, columns)
+        elif kind < 0.8:
+            a, b = (*lead, rows, inner), (*under(dice, lead), inner, columns)
+        elif kind < 0.87:
+            a, b = (*under(dice, lead), rows, inner), (*lead, inner, columns)
+        elif kind < 0.92:
+            a, b = (inner,), (*lead, inner, columns)
+        elif kind < 0.97:
+            a, b = (*lead, rows, inner), (inner,)
+        else:
+            a, b = (inner,), (inner,)
+    elif b is None and a is not None:
+        inner = a[-1] if a else 1
+        columns = hint[-1] if hint else dice.size()
+        lead = a[:-2]
+        kind = dice.random.random()
+        b = (inner, columns) if kind < 0.6 else (*under(dice, lead), inner, columns)
+        if 0.6 < kind < 0.68:
+            b = (dice.pick((1, 2, 3)), *b)
+        if kind > 0.93:
+            b = (inner,)
+    elif a is None and b is not None:
+        inner = b[-2] if len(b) >= 2 else b[0] if b else 1
+        lead = b[:-2] if dice.chance(0.5) else tuple(dice.pick((1, 2)) for _ in range(dice.between(0, 2)))
+        if hint is not None and len(hint) >= 2:
+            a = (*hint[:-1], inner)
+        else:
+            a = (*lead, dice.size(), inner) if dice.chance(0.93) else (inner,)
+    return Proposal([a, b])
+
+
+def gemm(request: Request, dice: Dice) -> Proposal:
+    a, b, c, hint = request.shape(0), request.shape(1), request.shape(2), request.hinted
+    first, second = request.int("transA"), request.int("transB")
+    first = dice.pick((0, 0, 1)) if first is None else first
+    second = dice.pick((0, 1)) if second is None else second
+    hint = hint if hint is not None and len(hint) == 2 else None
+    rows = a[1 if first else 0] if a is not None and len(a) == 2 else hint[0] if hint else dice.size()
+    inner = a[0 if first else 1] if a is not None and len(a) == 2 else None
+    if inner is None:
+        inner = b[1 if second else 0] if b is not None and len(b) == 2 else dice.size()
+    columns = b[0 if second else 1] if b is not None and len(b) == 2 else hint[1] if hint else dice.size()
+    if c is None:
+        options: tuple[Shape, ...] = (
+            (columns,),
+            (columns,),
+            (rows, columns),
+            (1, columns),
+            (rows, 1),
+            (1,),
+            (),
+            (1, 1),
+        )
+        c = dice.pick(options)
+    attrs: dict[str, AttrValue] = {
+        "transA": first, "transB": second,
+        "alpha": 1.0 if dice.chance(0.5) else dice.number(), "beta": 1.0 if dice.chance(0.5) else dice.number(),
+    }  # fmt: skip
+    a, b = (inner, rows) if first else (rows, inner), (columns, inner) if second else (inner, columns)
+    return Proposal([a, b, c], attrs)
+
+
+LINEAR: Mapping[str, Callable[[Request, Dice], Proposal]] = {
+    "Conv": conv,
+    "ConvTranspose": conv_transpose,
+    "AveragePool": pool,
+    "MaxPool": pool,
+    "LpPool": pool,
+    "BatchNormalization": channelwise,
+    "InstanceNormalization": channelwise,
+    "LayerNormalization": layer_norm,
+    "RMSNormalization": layer_norm,
+    "GroupNormalization": group_norm,
+    "MatMul": matmul,
+    "Gemm": gemm,
+}
+"""What proposes the arguments and attributes of an operator, by its name."""

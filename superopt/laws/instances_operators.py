@@ -1,0 +1,215 @@
+"""Proposals for pointwise operators, reductions and what else there is: types of unbound arguments, and attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from superopt.laws.instances_dice import DTYPES, Dice, Proposal, Request, axes_of, axis_of, product, under
+from superopt.laws.instances_linear import LINEAR
+from superopt.laws.instances_movement import MOVEMENT
+from superopt.operators import operator
+from superopt.terms import AttrValue
+
+Shape = tuple[int, ...]
+
+
+def propose(request: Request, dice: Dice) -> Proposal:
+    """What this operator's unknown arguments and attributes might be; it may turn out ill typed."""
+    function = _PROPOSERS.get(request.op)
+    if function is not None:
+        proposal = function(request, dice)
+    else:
+        spec = operator(request.op)
+        several = spec is None or spec.arity is None or spec.arity > 1
+        proposal = _broadcast(request, dice) if several else _pointwise(request, dice)
+    _plain_attributes(request, dice, proposal)
+    return proposal
+
+
+def _plain_attributes(request: Request, dice: Dice, proposal: Proposal) -> None:
+    """Values for attributes that no proposer knows: numbers of few bits, and what the rule's text compares with."""
+    spec = operator(request.op)
+    if spec is None:
+        return
+    for name in spec.attributes:
+        if name in proposal.attrs:
+            continue
+        default = spec.default(name)
+        if name in _CHOICES:
+            proposal.attrs[name] = dice.pick(_CHOICES[name])
+        elif isinstance(default, float):
+            proposal.attrs[name] = default if dice.chance(0.3) else dice.number()
+        elif isinstance(default, int):
+            proposal.attrs[name] = default if dice.chance(0.5) else dice.integer((0, 1))
+        elif default is not None:
+            proposal.attrs[name] = default
+
+
+_CHOICES: Mapping[str, tuple[AttrValue, ...]] = {
+    "approximate": ("none", "tanh"),
+    "direction": ("LEFT", "RIGHT"),
+    "detect_negative": (0, 1),
+    "ratio": (0.0, 0.5),
+    "saturate": (1,),
+    "round_mode": ("up",),
+}
+
+
+def _fresh(request: Request, dice: Dice, least: int = 0, most: int = 5) -> Shape:
+    known = request.shape(0)
+    if known is not None:
+        return known
+    hint = request.hinted
+    return hint if hint is not None and least <= len(hint) <= most else dice.shape(least, most)
+
+
+def _pointwise(request: Request, dice: Dice) -> Proposal:
+    return Proposal([_fresh(request, dice)] + [None] * (len(request.args) - 1))
+
+
+def _broadcast(request: Request, dice: Dice) -> Proposal:
+    count = len(request.args)
+    known = [request.shape(position) for position in range(count)]
+    have = [shape for shape in known if shape is not None]
+    out = request.hinted
+    if out is None:
+        out = max(have, key=lambda shape: (len(shape), product(shape))) if have else dice.shape()
+        if have and len(out) < 3 and dice.chance(0.3):
+            out = (*dice.shape(1, 2), *out)
+        out = tuple(dice.size() if dim == 1 and dice.chance(0.15) else dim for dim in out)
+    full = dice.between(0, count - 1)
+    shapes: list[Shape | None] = []
+    for position, shape in enumerate(known):
+        spread = under(dice, out)
+        shapes.append(shape if shape is not None else out if position == full else spread)
+    return Proposal(shapes)
+
+
+def _prelu(request: Request, dice: Dice) -> Proposal:
+    x = _fresh(request, dice)
+    return Proposal([x, under(dice, x)])
+
+
+def _clip(request: Request, dice: Dice) -> Proposal:
+    return Proposal([_fresh(request, dice), (), ()])
+
+
+def _where(request: Request, dice: Dice) -> Proposal:
+    proposal = _broadcast(request, dice)
+    proposal.dtypes[0] = "bool"
+    return proposal
+
+
+def _cast(request: Request, dice: Dice) -> Proposal:
+    to = request.hint.dtype if request.hint is not None else dice.any_dtype(DTYPES)
+    proposal = Proposal([_fresh(request, dice)], {"to": to, "saturate": 1})
+    proposal.dtypes[0] = dice.any_dtype(DTYPES)
+    return proposal
+
+
+def _with_axis(request: Request, dice: Dice) -> Proposal:
+    """Softmax, LogSoftmax, CumSum, LpNormalization: one axis, the shape stays."""
+    x = _fresh(request, dice, 1)
+    attrs: dict[str, AttrValue] = {"axis": axis_of(request, dice, len(x)), "p": dice.pick((1, 2))}
+    if request.op == "CumSum":
+        attrs |= {"exclusive": dice.pick((0, 1)), "reverse": dice.pick((0, 1))}
+    return Proposal([x], attrs)
+
+
+def _reduce(request: Request, dice: Dice) -> Proposal:
+    keep = request.int("keepdims")
+    keep = dice.integer((0, 1)) if keep is None else keep
+    x, out = request.shape(0), request.hinted
+    if x is None:
+        x = dice.shape(1)
+        if out is not None and keep:
+            x = tuple(dice.size() if dim == 1 and dice.chance(0.5) else dim for dim in out)
+            axes = request.ints("axes") or tuple(axis for axis, dim in enumerate(out) if dim == 1)
+            return Proposal([x], {"axes": axes, "keepdims": keep})
+        if out is not None:
+            axes = request.ints("axes") or (dice.between(0, len(out)),)
+            grown = list(out)
+            for axis in axes:
+                grown.insert(axis, dice.size())
+            return Proposal([tuple(grown)], {"axes": axes, "keepdims": keep})
+    return Proposal([x], {"axes": axes_of(request, dice, len(x)), "keepdims": keep})
+
+
+def _arg_reduce(request: Request, dice: Dice) -> Proposal:
+    x = request.shape(0) or dice.shape(1)
+    attrs = {
+        "axis": axis_of(request, dice, len(x)),
+        "keepdims": dice.pick((0, 1)),
+        "select_last_index": dice.pick((0, 1)),
+    }
+    return Proposal([x], dict(attrs))
+
+
+def _shape_of(request: Request, dice: Dice) -> Proposal:
+    x = request.shape(0) or dice.shape(1)
+    return Proposal([x], {"start": 0, "end": len(x)}, {0: dice.any_dtype(DTYPES)})
+
+
+def _global_pool(request: Request, dice: Dice) -> Proposal:
+    x, out = request.shape(0), request.hinted
+    if x is None:
+        x = dice.shape(3, 5)
+        if out is not None and len(out) >= 3:
+            x = (*out[:2], *(dice.few() for _ in out[2:]))
+    return Proposal([x])
+
+
+def _lrn(request: Request, dice: Dice) -> Proposal:
+    x = _fresh(request, dice, 3)
+    return Proposal([x], {"size": dice.pick((1, 3, 5)), "alpha": 0.5, "beta": 0.75, "bias": 1.0})
+
+
+def _quantize(request: Request, dice: Dice) -> Proposal:
+    x = _fresh(request, dice, 1)
+    axis = axis_of(request, dice, len(x))
+    params: Shape = () if dice.chance(0.5) or not 0 <= axis < len(x) else (x[axis],)
+    attrs: dict[str, AttrValue] = {"axis": axis, "block_size": 0, "saturate": 1, "output_dtype": "", "precision": 0}
+    small = dice.pick(("int8", "uint8"))
+    dtypes = {0: "float32", 1: "float32", 2: small}
+    if request.op == "DequantizeLinear":
+        dtypes = {0: small, 1: "float32", 2: small}
+    return Proposal([x, params, params], attrs, dtypes)
+
+
+def _einsum(request: Request, dice: Dice) -> Proposal:
+    """Sizes by letter, where the equation is given and has no ellipsis."""
+    known = request.attrs.get("equation")
+    options = ("ij,jk->ik", "bij,bjk->bik", "ij,ij->i", "bhid,bhjd->bhij")
+    equation = known if isinstance(known, str) else dice.pick(options) if len(request.args) == 2 else "ij->ji"
+    terms = equation.partition("->")[0].replace(" ", "").split(",")
+    sizes: dict[str, int] = {}
+    for place, term in enumerate(terms):
+        sizes |= dict(zip(term, request.shape(place) or (), strict=False))
+    shapes: list[Shape | None] = [tuple(sizes.setdefault(letter, dice.size()) for letter in term) for term in terms]
+    return Proposal(shapes, {"equation": equation})
+
+
+def _stft(request: Request, dice: Dice) -> Proposal:
+    length, x = dice.between(1, 9), request.shape(0)
+    if x is None:
+        x = (dice.between(1, 3), length + dice.between(0, 20), *((1,) if dice.chance(0.3) else ()))
+    one, step = request.int("onesided"), dice.between(1, length)
+    attrs = {"frame_step": step, "frame_length": length, "onesided": dice.pick((0, 1)) if one is None else one}
+    return Proposal([x, (length,)], dict(attrs))
+
+
+_PROPOSERS: Mapping[str, Callable[[Request, Dice], Proposal]] = {
+    **LINEAR,
+    **MOVEMENT,
+    **dict.fromkeys(("Softmax", "LogSoftmax", "CumSum", "LpNormalization"), _with_axis),
+    **dict.fromkeys(
+        "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp "
+        "ReduceLogSum".split(),
+        _reduce,
+    ),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _arg_reduce),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize),
+    "PRelu": _prelu, "Clip": _clip, "Where": _where, "Cast": _cast, "Einsum": _einsum, "Shape": _shape_of,
+    "Size": _shape_of, "LRN": _lrn, "STFT": _stft,
+}  # fmt: skip

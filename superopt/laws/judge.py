@@ -1,0 +1,305 @@
+"""Whether one instance of a rule keeps the rule's promise: types, exact arithmetic, float64, and a runtime."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superopt.errors import EvaluationError, InferenceError
+from superopt.kernels import FLOAT64, NotInRing, evaluate_graph, modular
+from superopt.laws.error_bounds import ROUNDOFF, Bounded, bounded, few_bits
+from superopt.laws.instances import Instance
+from superopt.laws.instances_content import special, whole
+from superopt.laws.runtime import run
+from superopt.rules import Rule
+from superopt.terms import CONST, INPUT, PROJECT, TensorType, TermGraph
+from superopt.values import Unknown, Value
+
+Array = NDArray[np.generic]
+Part = Literal["fires", "typed", "agrees", "not vacuous", "each when is needed"]
+
+RING = frozenset(
+    "Identity Add Sub Mul Div Neg Sum Mean Reciprocal MatMul Gemm Conv ConvTranspose Einsum AveragePool "
+    "GlobalAveragePool ReduceSum ReduceMean ReduceSumSquare CumSum Transpose Reshape Concat Split Slice Squeeze "
+    "Unsqueeze Flatten Expand Tile Gather GatherElements GatherND ScatterND DepthToSpace SpaceToDepth Trilu Pad "
+    "Dropout".split()
+)
+"""Operators that are what they are in any ring: two sides made of these alone that differ there are not equal."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How an instance breaks the rule's promise: which part, by which evidence, and both values there."""
+
+    part: Part
+    evidence: str
+    instance: Instance
+    right: TermGraph | None = None
+    left_value: Array | None = None
+    right_value: Array | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an instance says: a finding, or none; ``telling`` where a wrong rule would have shown."""
+
+    finding: Finding | None
+    telling: bool
+
+
+SILENT = Verdict(None, False)
+
+
+def judge(instance: Instance, *, in_runtime: bool = True, specials: bool = True) -> Verdict:
+    """Whether this instance keeps the promise of its rule's numeric class."""
+    try:
+        right = instance.right()
+    except Unknown:
+        # What a condition or attribute cannot know, no match can: the rule would not have applied.
+        return SILENT
+    except InferenceError as error:
+        return Verdict(Finding("typed", f"the right side is not well typed: {error}", instance), True)
+    for mine, other in zip(instance.left.roots, right.roots, strict=True):
+        if not _same_type(instance.left.types[mine], right.types[other]):
+            evidence = f"types differ: {instance.left.types[mine]} on the left, {right.types[other]} on the right"
+            return Verdict(Finding("typed", evidence, instance, right), True)
+    sides = _Sides(instance, right)
+    try:
+        ring = _in_ring(sides)
+        if ring is not None and ring.finding is not None:
+            return ring
+        with np.errstate(all="ignore"):
+            real = _over_reals(sides, specials)
+    except EvaluationError:
+        # No value on the left (an index out of range, an integer divided by zero), or no kernel.
+        return SILENT
+    if real.finding is not None or not in_runtime:
+        return Verdict(real.finding, real.telling or ring is not None)
+    with np.errstate(all="ignore"):
+        ran = _in_runtime(sides, specials)
+    return Verdict(ran.finding, real.telling or ring is not None or ran.telling)
+
+
+def judge_large(instance: Instance) -> Verdict:
+    """Whether the bits are the same at large sizes, where kernels block and vectorize differently."""
+    try:
+        return _in_runtime(_Sides(instance, instance.right()), specials=False)
+    except (Unknown, InferenceError):
+        return SILENT
+
+
+@dataclass(frozen=True)
+class _Sides:
+    instance: Instance
+    right: TermGraph
+
+    @property
+    def rule(self) -> Rule:
+        return self.instance.rule
+
+    @property
+    def generator(self) -> np.random.Generator:
+        return np.random.default_rng(zlib.crc32(self.instance.signature.encode()))
+
+    def finding(self, evidence: str, arrays: Mapping[str, Array], left: Array, right: Array) -> Verdict:
+        shown = replace(self.instance, arrays=arrays)
+        return Verdict(Finding("agrees", evidence, shown, self.right, left, right), True)
+
+    @property
+    def rounded(self) -> frozenset[str]:
+        """Constants that conditions look at: they stand for whatever number rounds to them (1/6, the root of 2)."""
+        return frozenset(name for name in self.instance.arrays if not self.free(name))
+
+    def free(self, name: str) -> bool:
+        """Whether this variable's content may be replaced: no condition or attribute looks at it."""
+        value = self.instance.binding[name]
+        return (isinstance(value, Value) and value.load is None) or name in self.instance.unread
+
+
+def _same_type(left: object, right: object) -> bool:
+    if not isinstance(left, TensorType) or not isinstance(right, TensorType):
+        return left == right
+    if left.dtype != right.dtype or left.rank != right.rank or left.shape is None or right.shape is None:
+        return False
+    return all(mine == other or other is None for mine, other in zip(left.shape, right.shape, strict=True))
+
+
+def _in_ring(sides: _Sides) -> Verdict | None:
+    """Agreement modulo a prime; None where the operators have no meaning there or nothing follows."""
+    generator = sides.generator
+    algebra = modular(seed=int(generator.integers(1 << 30)))
+    inputs: dict[str, Array] = {}
+    for name, array in sides.instance.arrays.items():
+        random = array.dtype.kind == "f" and sides.free(name)
+        inputs[name] = np.asarray(generator.integers(1, algebra.prime, array.shape)) if random else array
+    try:
+        left = evaluate_graph(sides.instance.left, inputs, algebra)
+        right = evaluate_graph(sides.right, inputs, algebra)
+    except NotInRing:
+        return None
+    for mine, other in zip(left, right, strict=True):
+        if mine.shape != other.shape or not np.array_equal(mine, other):
+            if _is_ring(sides.instance.left) and _is_ring(sides.right):
+                return sides.finding(f"different modulo {algebra.prime}", inputs, mine, other)
+            return None
+    return Verdict(None, True)
+
+
+def _is_ring(graph: TermGraph) -> bool:
+    """Whether everything in a graph is exact in a ring, the constants that rules make included."""
+    for index, node in enumerate(graph.nodes):
+        kind = graph.types[index]
+        whole = isinstance(kind, TensorType) and kind.dtype not in ROUNDOFF
+        if node.op == CONST:
+            if not np.all(few_bits(graph.constants[str(node.attrs["key"])].array().astype(np.float64))):
+                return False
+            continue
+        # A division of integers truncates, which no ring does.
+        if node.op not in (*RING, INPUT, PROJECT) or (whole and node.op in ("Div", "Reciprocal")):
+            return False
+    return True
+
+
+def _over_reals(sides: _Sides, specials: bool) -> Verdict:
+    """Agreement in float64 within what rounding in float64 explains; and no operand's NaN or infinity is lost."""
+    arrays = dict(sides.instance.arrays)
+    left = bounded(sides.instance.left, arrays, ROUNDOFF["float64"], sides.rounded)
+    right = bounded(sides.right, arrays, ROUNDOFF["float64"], sides.rounded)
+    found = _compare(sides, "in float64", arrays, left, right)
+    if found.finding is not None or not specials or sides.rule.numeric == "exact":
+        return found
+    for name, array in arrays.items():
+        value = sides.instance.binding[name]
+        if array.dtype.kind != "f" or not sides.free(name) or (isinstance(value, Value) and value.constant):
+            continue
+        for special_value, excuse in ((np.nan, "nan"), (np.inf, "infinity")):
+            if excuse in sides.rule.ignoring:
+                continue
+            filled = {**arrays, name: whole(array, special_value)}
+            lost = _lost(sides, filled, f"{name} is {special_value} everywhere")
+            if lost is not None:
+                return lost
+    return found
+
+
+def _lost(sides: _Sides, arrays: Mapping[str, Array], what: str) -> Verdict | None:
+    """A finding where the left side is not finite and the right side is."""
+    left = evaluate_graph(sides.instance.left, arrays, FLOAT64)
+    right = evaluate_graph(sides.right, arrays, FLOAT64)
+    for mine, other in zip(left, right, strict=True):
+        if mine.dtype.kind == "f" and other.dtype.kind == "f":
+            excused = (
+                np.isinf(mine) if "infinity" in sides.rule.ignoring else np.isnan(mine) & ("nan" in sides.rule.ignoring)
+            )
+            if np.any(~np.isfinite(mine) & np.isfinite(other) & ~excused):
+                return sides.finding(f"NaN or infinity is lost where {what}", arrays, mine, other)
+    return None
+
+
+def _compare(
+    sides: _Sides, where: str, arrays: Mapping[str, Array], left: list[Bounded], right: list[Bounded],
+    values: tuple[list[Array], list[Array]] | None = None,
+) -> Verdict:  # fmt: skip
+    """Whether values differ by no more than their bounds allow; by default the values that have the bounds."""
+    telling = False
+    for place, (mine, other) in enumerate(zip(left, right, strict=True)):
+        first, second = (mine.value, other.value) if values is None else (values[0][place], values[1][place])
+        bound = np.nan_to_num(mine.bound + other.bound, nan=np.inf, posinf=np.inf)
+        if first.shape != second.shape:
+            return sides.finding(f"different shapes {where}", arrays, first, second)
+        if first.dtype.kind != "f":
+            wrong = (first != second) & (bound == 0)
+            telling = telling or bool(np.any(bound == 0))
+        else:
+            a, b = first.astype(np.float64), second.astype(np.float64)
+            finite = np.isfinite(a)
+            # A bound is about values in range: beyond, the promise ends.
+            known = np.isfinite(mine.value.astype(np.float64)) & (np.abs(mine.value) < _largest(sides, place))
+            allowed = bound + _stated(sides.rule, a, finite)
+            wrong = finite & known & ~(np.abs(a - b) <= allowed) & np.isfinite(allowed)
+            wrong |= finite & known & ~np.isfinite(b) & np.isfinite(bound)
+            if not sides.rule.ignoring and mine.peak < _largest(sides, place) / 4:
+                # Nothing overflowed: what is not finite on the left is so over the reals, or by underflow.
+                wrong |= ~finite & np.isfinite(b)
+            scale = np.max(np.abs(a), initial=0.0, where=finite)
+            telling = telling or bool(np.any(finite & (bound <= 0.01 * scale)))
+        if np.any(wrong):
+            return sides.finding(f"different {where}", arrays, first, second)
+    return Verdict(None, telling)
+
+
+def _largest(sides: _Sides, place: int) -> float:
+    kind = sides.instance.left.types[sides.instance.left.roots[place]]
+    dtype = kind.dtype if isinstance(kind, TensorType) else ""
+    return {"float16": 3e4, "bfloat16": 1e38}.get(dtype, 1e38)
+
+
+def _stated(rule: Rule, value: NDArray[np.float64], finite: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The bound that an ``approximates`` rule states, relative to the largest value of the tensor, or to 1."""
+    largest = np.max(np.abs(value), initial=1.0, where=finite)
+    return np.full(value.shape, (rule.within or 0.0) * largest)
+
+
+def _in_runtime(sides: _Sides, specials: bool) -> Verdict:
+    generator = sides.generator
+    full: dict[str, Array] = {}
+    for name, array in sides.instance.arrays.items():
+        drawn = array.dtype.kind == "f" and sides.free(name)
+        full[name] = np.asarray(generator.standard_normal(array.shape), array.dtype) if drawn else array
+    if sides.rule.numeric != "exact":
+        return _within_bounds(sides, dict(sides.instance.arrays))
+    found = _same_bits(sides, full)
+    if found.finding is None and specials:
+        strewn = {n: special(a, generator, sides.rule.ignoring) if sides.free(n) else a for n, a in full.items()}
+        after = _same_bits(sides, strewn)
+        return Verdict(after.finding, found.telling or after.telling)
+    return found
+
+
+def _within_bounds(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
+    ran = run({"left": sides.instance.left, "right": sides.right}, arrays)
+    if isinstance(ran, str):
+        return _refused(sides, arrays, ran)
+    left = bounded(sides.instance.left, arrays, None, sides.rounded)
+    right = bounded(sides.right, arrays, None, sides.rounded)
+    return _compare(sides, "in onnxruntime", arrays, left, right, (list(ran["left"]), list(ran["right"])))
+
+
+def _same_bits(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
+    ran = run({"left": sides.instance.left, "right": sides.right}, arrays)
+    if isinstance(ran, str):
+        return _refused(sides, arrays, ran)
+    for mine, other in zip(ran["left"], ran["right"], strict=True):
+        if mine.shape != other.shape or mine.dtype != other.dtype:
+            return sides.finding("different shapes in onnxruntime", arrays, mine, other)
+        if not np.all(_equal_bits(mine, other, sides.rule)):
+            return sides.finding("different bits in onnxruntime", arrays, mine, other)
+    return Verdict(None, True)
+
+
+def _refused(sides: _Sides, arrays: Mapping[str, Array], message: str) -> Verdict:
+    """A finding where the runtime computes the left side but not the right, and not for its element types."""
+    alone = run({"left": sides.instance.left}, arrays)
+    if isinstance(alone, str) or "NOT_IMPLEMENTED" in message or "INVALID_GRAPH" in message:
+        return SILENT
+    return sides.finding(f"onnxruntime refuses the right side: {message}", arrays, alone["left"][0], np.zeros(0))
+
+
+def _equal_bits(left: Array, right: Array, rule: Rule) -> NDArray[np.bool_]:
+    if left.dtype.kind != "f":
+        return np.asarray(left == right)
+    bits = np.dtype(f"u{left.dtype.itemsize}")
+    same = np.ascontiguousarray(left).view(bits) == np.ascontiguousarray(right).view(bits)
+    same |= np.isnan(left) & np.isnan(right)
+    if "signed-zero" in rule.ignoring:
+        same |= left == right
+    if "nan" in rule.ignoring:
+        same |= np.isnan(left) | np.isnan(right)
+    if "infinity" in rule.ignoring:
+        same |= ~np.isfinite(left) | ~np.isfinite(right)
+    return np.asarray(same)

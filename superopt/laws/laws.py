@@ -1,0 +1,159 @@
+"""The law that a rule's text implies, checked on instances that are drawn from the text.
+
+A rule keeps its law when (1) it fires: the right side joins the class of the left; (2) it is typed: wherever ONNX
+accepts the left side and the conditions hold, the right side has the same type; (3) it agrees, over exact arithmetic
+and in floating point as its numeric class promises; (4) it is not vacuous: enough instances were found; (5) each
+``when`` is needed: without it some instance fails. A ``when`` that is not needed is reported as idle and fails nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from superopt.laws import firing as laws_firing
+from superopt.laws.instances import Instance, instances, summary
+from superopt.laws.instances_content import described
+from superopt.laws.judge import Finding, Part, judge, judge_large
+from superopt.laws.runtime import model_of
+from superopt.rules import Rule
+
+LARGE_POINTS = 3
+SHRINKING_POINTS = 96
+FIRING_POINTS = 3
+IDLE_POINTS = 12
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """The smallest instance found that breaks a law: both sides as one ONNX model in text, inputs, and both values."""
+
+    part: Part
+    evidence: str
+    bindings: str
+    model: str
+    inputs: str
+    left: str
+    right: str
+
+    def text(self) -> str:
+        """All of it, for a terminal."""
+        lines = [f"{self.part}: {self.evidence}", f"with {self.bindings}", self.model.rstrip(), self.inputs]
+        lines += [f"left  = {self.left}", f"right = {self.right}"] if self.left or self.right else []
+        return "\n".join(line for line in lines if line)
+
+
+@dataclass(frozen=True)
+class LawResult:
+    """What checking a rule came to.
+
+    ``instances`` were tried, of ``signatures`` different types and attributes; ``telling`` of them would have shown a
+    wrong rule. ``failed`` are the parts of the law that do not hold; ``idle`` the texts of ``when`` conditions that no
+    instance needs.
+    """
+
+    rule: str
+    passed: bool
+    instances: int
+    signatures: int
+    telling: int
+    failed: tuple[Part, ...] = ()
+    counterexample: Counterexample | None = None
+    idle: tuple[str, ...] = ()
+
+
+def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, idle: bool = True) -> LawResult:
+    """Checks all five parts on up to ``points`` instances; the same seed tries the same instances.
+
+    Without ``fires`` or ``idle`` the first or the fifth part is left out.
+    """
+    tried = telling = 0
+    signatures: set[str] = set()
+    finding: Finding | None = None
+    kept: list[Instance] = []
+    for instance in instances(rule, points=points, seed=seed):
+        tried += 1
+        signatures.add(instance.signature)
+        verdict = judge(instance)
+        telling += verdict.telling
+        kept += [instance] if verdict.telling and len(kept) < FIRING_POINTS else []
+        if verdict.finding is not None:
+            finding = verdict.finding
+            break
+    if finding is None:
+        finding = _at_large_sizes(rule, seed)
+    if finding is not None:
+        smallest = _smaller(rule, finding, seed)
+        return LawResult(rule.name, False, tried, len(signatures), telling, (finding.part,), shown(smallest))
+    failed: list[Part] = []
+    if tried < max(3, points // 8) or telling < 2:
+        failed.append("not vacuous")
+    elif fires and rule.rejected is None and not any(laws_firing.fires(rule, instance) for instance in kept):
+        failed.append("fires")
+    needless = (
+        tuple(expr.text for index, expr in enumerate(rule.when) if not _needed(rule, index, seed)) if idle else ()
+    )
+    return LawResult(rule.name, not failed, tried, len(signatures), telling, tuple(failed), None, needless)
+
+
+def refuted(rule: Rule, *, points: int = 24, seed: int = 0) -> Finding | None:
+    """The first finding against a rule's second and third part, as it is found, or None."""
+    for instance in instances(rule, points=points, seed=seed):
+        finding = judge(instance).finding
+        if finding is not None:
+            return finding
+    return _at_large_sizes(rule, seed)
+
+
+def _at_large_sizes(rule: Rule, seed: int, dropped: int | None = None) -> Finding | None:
+    """A finding at sizes where kernels block and vectorize differently, for rules that promise the same bits there."""
+    if rule.numeric != "exact":
+        return None
+    for instance in instances(rule, points=LARGE_POINTS, seed=seed, dropped=dropped, large=True):
+        finding = judge_large(instance).finding
+        if finding is not None:
+            return finding
+    return None
+
+
+def _needed(rule: Rule, index: int, seed: int) -> bool:
+    """Whether some instance fails where this one condition does not hold."""
+    for instance in instances(rule, points=IDLE_POINTS, seed=seed, dropped=index):
+        if judge(instance).finding is not None:
+            return True
+    return _at_large_sizes(rule, seed, index) is not None
+
+
+def _smaller(rule: Rule, finding: Finding, seed: int) -> Finding:
+    """A finding of the same part on the smallest instance that breaks it, of many tried."""
+    best, least = finding, _weight(finding.instance)
+    for instance in instances(rule, points=SHRINKING_POINTS, seed=seed + 1):
+        if _weight(instance) >= least:
+            continue
+        found = judge(instance).finding
+        if found is not None and found.part == finding.part:
+            best, least = found, _weight(instance)
+    return best
+
+
+def _weight(instance: Instance) -> int:
+    return sum(array.size + array.ndim for array in instance.arrays.values()) + len(instance.rule.left) * 8
+
+
+def shown(finding: Finding) -> Counterexample:
+    """A finding as text."""
+    graphs = {"left": finding.instance.left}
+    if finding.right is not None:
+        graphs["right"] = finding.right
+    model = onnx.printer.to_text(model_of(graphs, typed=True))
+    return Counterexample(
+        finding.part, finding.evidence, summary(finding.instance), model,
+        described(finding.instance.arrays), _text(finding.left_value), _text(finding.right_value),
+    )  # fmt: skip
+
+
+def _text(array: NDArray[np.generic] | None) -> str:
+    return "" if array is None else described({"": array}).removeprefix(" = ")

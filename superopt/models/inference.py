@@ -1,0 +1,186 @@
+"""The types of all values of a model: inferred by ONNX, refined by declarations that can be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+from onnx import shape_inference
+from onnx.shape_inference import InferenceError as OnnxInferenceError
+
+from superopt.models.model import Model
+from superopt.models.tensors import is_external
+from superopt.operators import dtype_name, dtype_number
+from superopt.terms import Dim, TensorType
+
+_SMALL = 1024
+"""Elements up to which inference sees the content of a constant: shapes, axes and sizes are in it, weights are not."""
+
+
+_ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+
+
+def value_types(model: Model, constant_inputs: frozenset[str]) -> dict[str, TensorType | None]:
+    """The type of every value of the main graph by name; None where not known or not a tensor.
+
+    ``constant_inputs`` are graph inputs that stand for their initializers. What the model declares about values that
+    are not its inputs is used where inference knows nothing, and not at all if inference contradicts any of it: shapes
+    that were true of another version of a model are left over in groups.
+    """
+    skeleton = _skeleton(model.proto, constant_inputs)
+    inferred = _infer(skeleton)
+    declared = {
+        value.name: tensor_type(value.type)
+        for value in [*model.proto.graph.value_info, *model.proto.graph.output]
+        if value.HasField("type")
+    }
+    symbols = {
+        dim
+        for value in model.proto.graph.input
+        if (known := tensor_type(value.type)) is not None
+        for dim in known.shape or ()
+        if isinstance(dim, str)
+    }
+    if any(contradicts(inferred.get(name), known, symbols) for name, known in declared.items()):
+        return inferred
+    hints = {
+        name: _believed(known)
+        for name, known in declared.items()
+        if known is not None and _adds(known, inferred.get(name), symbols)
+    }
+    if not hints:
+        return inferred
+    skeleton.graph.value_info.extend(_value_info(name, known) for name, known in hints.items())
+    refined = _infer(skeleton)
+    if any(contradicts(refined.get(name), known, symbols) for name, known in inferred.items()):
+        return inferred
+    return {name: refined.get(name) or known for name, known in {**inferred, **refined, **hints}.items()}
+
+
+def tensor_type(declared: onnx.TypeProto) -> TensorType | None:
+    """The type of a dense tensor; None for everything else."""
+    if not declared.HasField("tensor_type") or declared.tensor_type.elem_type not in _ELEMENT_TYPES:
+        return None
+    dtype = dtype_name(declared.tensor_type.elem_type)
+    if not declared.tensor_type.HasField("shape"):
+        return TensorType(dtype, None)
+    dims: list[Dim] = []
+    for dim in declared.tensor_type.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            dims.append(dim.dim_value)
+        else:
+            dims.append(dim.dim_param or None)
+    return TensorType(dtype, tuple(dims))
+
+
+def contradicts(known: TensorType | None, other: TensorType | None, symbols: Iterable[str]) -> bool:
+    """Whether no tensor has both types, or the other puts a number where the first knows a symbol of the inputs."""
+    if known is None or other is None:
+        return False
+    if known.dtype != other.dtype:
+        return True
+    if known.shape is None or other.shape is None:
+        return False
+    if len(known.shape) != len(other.shape):
+        return True
+    return any(
+        isinstance(theirs, int) and (ours in symbols if isinstance(ours, str) else ours not in (None, theirs))
+        for ours, theirs in zip(known.shape, other.shape, strict=True)
+    )
+
+
+def refined(known: TensorType | None, other: TensorType | None) -> TensorType | None:
+    """What two true statements about a value say together; None where they cannot both be true."""
+    if known is None or other is None:
+        return known or other
+    if contradicts(known, other, ()):
+        return None
+    if known.shape is None or other.shape is None:
+        return known if other.shape is None else other
+    dims = []
+    for ours, theirs in zip(known.shape, other.shape, strict=True):
+        dims.append(theirs if ours is None or (isinstance(theirs, int) and not isinstance(ours, int)) else ours)
+    return TensorType(known.dtype, tuple(dims))
+
+
+def _adds(known: TensorType, inferred: TensorType | None, symbols: Iterable[str]) -> bool:
+    if inferred is None or (inferred.shape is None and known.shape is not None):
+        return True
+    return any(
+        isinstance(theirs, int) and (ours is None or (isinstance(ours, str) and ours not in symbols))
+        for ours, theirs in zip(inferred.shape or (), known.shape or (), strict=False)
+    )
+
+
+def _believed(known: TensorType) -> TensorType:
+    """A declared type without its symbols: users may name the dimensions of outputs, and names prove nothing."""
+    if known.shape is None:
+        return known
+    return TensorType(known.dtype, tuple(dim if isinstance(dim, int) else None for dim in known.shape))
+
+
+def _value_info(name: str, known: TensorType) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, dtype_number(known.dtype), known.shape)
+
+
+def _skeleton(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx.ModelProto:
+    """The model without what it declares, and with large constants as inputs of their types."""
+    skeleton = onnx.ModelProto(ir_version=max(proto.ir_version, 4))
+    skeleton.opset_import.extend(proto.opset_import)
+    skeleton.functions.extend(proto.functions)
+    graph = skeleton.graph
+    graph.name = proto.graph.name or "graph"
+    for value in proto.graph.input:
+        if value.name not in constant_inputs:
+            graph.input.append(value)
+    listed = {value.name for value in graph.input}
+    for tensor in proto.graph.initializer:
+        if tensor.name in listed:
+            continue
+        if _is_small(tensor):
+            graph.initializer.append(tensor)
+        else:
+            graph.input.append(_constant_info(tensor.name, tensor.data_type, tensor.dims))
+    for sparse in proto.graph.sparse_initializer:
+        if sparse.values.name not in listed:
+            graph.input.append(_constant_info(sparse.values.name, sparse.values.data_type, sparse.dims))
+    for node in proto.graph.node:
+        held = node.attribute[0].t if node.op_type == "Constant" and len(node.attribute) == 1 else None
+        if held is not None and held.data_type and not _is_small(held) and len(node.output) == 1:
+            graph.input.append(_constant_info(node.output[0], held.data_type, held.dims))
+        elif not _aborts_inference(node):
+            graph.node.append(node)
+    graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in proto.graph.output)
+    return skeleton
+
+
+def _aborts_inference(node: onnx.NodeProto) -> bool:
+    """Whether onnx's inference would end the process over this node, which no runtime takes either."""
+    counts = [attribute.i for attribute in node.attribute if attribute.name == "num_outputs"]
+    return node.op_type == "Split" and any(count != len(node.output) for count in counts)
+
+
+def _is_small(tensor: onnx.TensorProto) -> bool:
+    count = 1
+    for dim in tensor.dims:
+        count *= dim
+    return count <= _SMALL and not is_external(tensor)
+
+
+def _constant_info(name: str, data_type: int, dims: Iterable[int]) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, data_type, tuple(dims))
+
+
+def _infer(skeleton: onnx.ModelProto) -> dict[str, TensorType | None]:
+    try:
+        inferred = shape_inference.infer_shapes(skeleton, strict_mode=False, data_prop=True)
+    except (OnnxInferenceError, ValueError, RuntimeError):
+        # ONNX stops at one node that it cannot make sense of. That says nothing about the others: lowering infers their
+        # types from those of inputs and constants, node by node.
+        inferred = skeleton
+    types: dict[str, TensorType | None] = {}
+    for value in [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]:
+        types[value.name] = tensor_type(value.type)
+    for tensor in inferred.graph.initializer:
+        types[tensor.name] = TensorType(dtype_name(tensor.data_type), tuple(tensor.dims))
+    return types

@@ -1,0 +1,189 @@
+"""From the records of a run to its report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from superopt.bodies.bodies import bodies
+from superopt.bodies.descent import saturations
+from superopt.cost import CostModel, graph_cost
+from superopt.engine.saturate import Saturation
+from superopt.lowering.lower import lower
+from superopt.models.model import Model, standard_domain
+from superopt.models.scopes import graphs_in
+from superopt.numeric import settle
+from superopt.reporting.inspection import model_bytes, opaque_operators
+from superopt.reporting.report import FORMAT, BeforeAfter, Choice, Latency, Report, RuleRun
+from superopt.search.candidates import Found, Search, limits_of
+from superopt.search.selection import Selection
+from superopt.search.soundness import Sound
+from superopt.verification.verdict import outputs
+from superopt.verification.verify import Verification
+from superopt.version import versions
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that a run leaves behind; ``original`` is what was given, and ``converted`` how its conversion to another
+    opset was verified, if there was one."""
+
+    original: Model
+    converted: Verification | None
+    search: Search
+    cost_model: CostModel
+    sound: Sound
+    selection: Selection
+    seconds: Mapping[str, float]
+
+    @property
+    def model(self) -> Model:
+        """What is handed back: what was selected, or the original."""
+        if self.sound.problems:
+            return self.original
+        winner = self.selection.winner
+        return self.search.original if winner is None else winner.found.model
+
+
+def document(outcome: Outcome) -> Report:
+    """The report of a run."""
+    search, sound, selection = outcome.search, outcome.sound, outcome.selection
+    lowered, options, cost_model = search.lowered, search.options, outcome.cost_model
+    winner = selection.winner
+    found = winner.found if winner else None
+    fallback = sound.attempt.verification if sound.problems else outcome.converted
+    verification = winner.verification if winner else fallback
+    saturation = sound.attempt.saturation
+    runs = list(saturations(saturation, sound.attempt.found)) if saturation else []
+    before, after = operator_counts(outcome.original), operator_counts(outcome.model)
+    price = model_cost(search.original, cost_model, search)
+    return {
+        "format": FORMAT,
+        "versions": versions(),
+        "source": outcome.original.label,
+        "opset": outcome.model.opset,
+        "settings": {**options.settings, "limit": _limits(options.limit)},
+        "seed": options.seed,
+        "rules": {
+            "sets": [str(name) for name in options.settings["rules"]],
+            "hash": sound.rules.hash,
+            "count": len(sound.rules),
+        },
+        "stopped_by": next((run.stopped_by for run in runs if run.stopped_by != "saturated"), "saturated")
+        if runs
+        else "error",
+        "reproducible": search.deadline is None and options.select == "modelled",
+        "iterations": max((run.iterations for run in runs), default=0),
+        "rule_runs": _rule_runs(runs),
+        "egraph": {
+            "classes": sum(len(run.egraph.classes) for run in runs),
+            "nodes": sum(run.egraph.size for run in runs),
+        }
+        if runs
+        else None,
+        "choice": _choice(found),
+        "changed": outcome.model is not outcome.original,
+        "verified": not sound.problems,
+        "verified_by": verification.reason if verification else "it is the original",
+        "regions": verification.regions if verification else None,
+        "truth": verification.truth if verification else "",
+        "feeds": list(verification.feeds) if verification else [],
+        "problems": [*sound.problems, *([selection.problem] if selection.problem else [])],
+        "left_out": list(sound.left_out),
+        "rules_used": list(found.rules_used) if found else [],
+        "opaque": opaque_operators(lowered),
+        "nodes": {"before": before.total(), "after": after.total()},
+        "operators": _operators(before, after),
+        "bytes": {"before": model_bytes(outcome.original), "after": model_bytes(outcome.model)},
+        "cost": {
+            "before": price,
+            "after": found_cost(search, found, outcome.model, cost_model) if found else price,
+            "unit": cost_model.unit,
+            "model": cost_model.name,
+            "hash": cost_model.hash,
+        },
+        "latency": _latency(selection),
+        "candidates": list(selection.candidates),
+        "outputs": outputs(verification),
+        "seconds": {name: round(spent, 6) for name, spent in outcome.seconds.items()},
+    }
+
+
+def operator_counts(model: Model) -> Counter[str]:
+    """How often each operator stands in a model, in its bodies too; those of other domains with their domain in
+    front."""
+    return Counter(
+        f"{domain}.{node.op_type}" if (domain := standard_domain(node.domain)) else node.op_type
+        for graph in graphs_in(model.proto.graph)
+        for node in graph.node
+    )
+
+
+def model_cost(model: Model, cost_model: CostModel, search: Search) -> float:
+    """What running a model costs, every body in it once."""
+    if model is search.lowered.model:
+        return graph_cost(search.graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
+    graph = lower(model, search.options.initializers_are_constant).graph
+    graph = settle(graph, context=model.proto)
+    return graph_cost(graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
+
+
+def found_cost(search: Search, found: Found, model: Model, cost_model: CostModel) -> float:
+    """What running a model that was found costs, every body in it once."""
+    return graph_cost(found.graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
+
+
+def _bodies_cost(model: Model, cost_model: CostModel, search: Search) -> float:
+    graphs = (settle(lower(body).graph, context=body.proto) for body in bodies(model))
+    return sum(graph_cost(graph, cost_model, search.sizes).total for graph in graphs)
+
+
+def _operators(before: Counter[str], after: Counter[str]) -> dict[str, BeforeAfter]:
+    """By operator, the ones that were most frequent first."""
+    names = sorted({*before, *after}, key=lambda name: (-before[name], -after[name], name))
+    return {name: {"before": before[name], "after": after[name]} for name in names}
+
+
+def _limits(given: Mapping[str, int | float]) -> dict[str, int | float | None]:
+    limits = limits_of(given)
+    return {"nodes": limits.nodes, "iterations": limits.iterations, "seconds": limits.seconds}
+
+
+def _rule_runs(runs: Sequence[Saturation]) -> dict[str, RuleRun]:
+    found: dict[str, RuleRun] = {}
+    for run in runs:
+        for name, count in run.matches.items():
+            line = found.setdefault(name, {"matches": 0, "seconds": 0.0})
+            line["matches"] += count
+            line["seconds"] = round(line["seconds"] + run.seconds.get(name, 0.0), 6)
+    return found
+
+
+def _choice(found: Found | None) -> Choice | None:
+    if found is None:
+        return None
+    chosen = found.extraction
+    return {
+        "status": chosen.status,
+        "cost": chosen.cost,
+        "bound": chosen.bound,
+        "gap": chosen.gap,
+        "byte_price": chosen.byte_price,
+    }
+
+
+def _latency(selection: Selection) -> Latency | None:
+    if selection.latencies is None:
+        return None
+    medians = selection.latencies.medians
+    compared = selection.latencies.compare(selection.place, 0)
+    return {
+        "before": 1e3 * medians[0],
+        "after": 1e3 * medians[selection.place],
+        "unit": "ms",
+        "ratio": compared.ratio,
+        "low": compared.low,
+        "high": compared.high,
+        "runs": selection.latencies.rounds * selection.latencies.runs_a_sample,
+    }

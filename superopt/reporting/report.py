@@ -1,0 +1,217 @@
+"""What a run did, as one JSON document; everything that is printed about a run is rendered from it.
+
+Numbers carry their unit in the name of their key or beside them: seconds, milliseconds (``ms``), bytes, e-nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypedDict
+
+from superopt.errors import OptionError
+from superopt.models.model import replacing
+
+FORMAT = "superopt report 1"
+
+
+class BeforeAfter(TypedDict):
+    """A count in the original and in the result."""
+
+    before: int
+    after: int
+
+
+class Cost(TypedDict):
+    """What the cost model says of the original and of the result."""
+
+    before: float
+    after: float
+    unit: str
+    model: str
+    hash: str
+
+
+class Latency(TypedDict):
+    """Median latencies of the original and of the result, taken in turn, in milliseconds.
+
+    ``ratio`` is after over before (the median over pairs of runs, one right after the other), in its interval of 95 %
+    from ``low`` to ``high``.
+    """
+
+    before: float
+    after: float
+    unit: str
+    ratio: float
+    low: float
+    high: float
+    runs: int
+
+
+class RuleRun(TypedDict):
+    """What one rule did while saturating."""
+
+    matches: int
+    seconds: float
+
+
+class Error(TypedDict):
+    """How far an output is from what it is compared with: the largest and the mean absolute, relative and ulp error."""
+
+    max_abs: float
+    mean_abs: float
+    max_rel: float
+    mean_rel: float
+    max_ulp: float
+    mean_ulp: float
+
+
+class Output(TypedDict):
+    """One output: result against original, and both against the model in float64 (None where there is no such truth).
+
+    ``noise`` is how far the original moved by itself; ``top1`` and ``top5`` are shares of agreement, of what looks like
+    class scores; ``problem`` says what speaks against the result.
+    """
+
+    name: str
+    type: str
+    difference: Error | None
+    original_error: Error | None
+    new_error: Error | None
+    noise: float
+    top1: float | None
+    top5: float | None
+    problem: str | None
+
+
+class Candidate(TypedDict):
+    """A model that was considered: what the cost model says, what the clock says, and what became of it."""
+
+    name: str
+    cost: float
+    bytes: int
+    latency_ms: float | None
+    verdict: str
+
+
+class LeftOut(TypedDict):
+    """A rule that its law refutes or that verification found guilty, and of what."""
+
+    rule: str
+    because: str
+
+
+class Opaque(TypedDict):
+    """Operators that were left alone, and why."""
+
+    operator: str
+    count: int
+    reason: str
+
+
+class EGraphSize(TypedDict):
+    """The size of the saturated e-graph."""
+
+    classes: int
+    nodes: int
+
+
+class Choice(TypedDict):
+    """How extraction ended: its status, its proven lower bound, the gap to it, and the price of a byte it went by."""
+
+    status: str
+    cost: float
+    bound: float
+    gap: float
+    byte_price: float
+
+
+class Rules(TypedDict):
+    """The rules of a run: what they are called together, a hash of their content, and how many there are."""
+
+    sets: list[str]
+    hash: str
+    count: int
+
+
+class Report(TypedDict):
+    """The document."""
+
+    format: str
+    versions: dict[str, str]
+    source: str
+    opset: int
+    settings: dict[str, Any]
+    seed: int
+    rules: Rules
+    stopped_by: str
+    reproducible: bool
+    iterations: int
+    rule_runs: dict[str, RuleRun]
+    egraph: EGraphSize | None
+    choice: Choice | None
+    changed: bool
+    verified: bool
+    verified_by: str
+    regions: int | None
+    truth: str
+    feeds: list[str]
+    problems: list[str]
+    left_out: list[LeftOut]
+    rules_used: list[str]
+    opaque: list[Opaque]
+    nodes: BeforeAfter
+    operators: dict[str, BeforeAfter]
+    bytes: BeforeAfter
+    cost: Cost
+    latency: Latency | None
+    candidates: list[Candidate]
+    outputs: list[Output]
+    seconds: dict[str, float]
+
+
+class Comparison(TypedDict):
+    """The document about two models that were compared."""
+
+    format: str
+    versions: dict[str, str]
+    original: str
+    new: str
+    numeric: str
+    seed: int
+    agree: bool
+    reason: str
+    truth: str
+    feeds: list[str]
+    outputs: list[Output]
+    seconds: dict[str, float]
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """The document as JSON text, with numbers that JSON lacks as text (``"nan"``, ``"inf"``, ``"-inf"``)."""
+    return json.dumps(_strict(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write(text: str, path: str | os.PathLike[str]) -> None:
+    """Writes a report so that it is there whole or not at all. Raises ``OptionError`` where it cannot be written."""
+    target = Path(path)
+    try:
+        with replacing(target) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"{target}: {error.strerror or error}, expected a report file that can be written") from error
+
+
+def _strict(value: Any) -> Any:
+    match value:
+        case float() if not math.isfinite(value):
+            return str(value)
+        case Mapping():
+            return {str(key): _strict(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_strict(one) for one in value]
+        case _:
+            return value

@@ -1,0 +1,219 @@
+"""From rules to a candidate: saturate, choose, make the weights, write the model; and choose again where it grew too
+much."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from superopt.cost import CostModel, graph_cost
+from superopt.emitting.correspondence import same_values
+from superopt.emitting.emit import emit
+from superopt.engine.saturate import Limits, Saturation, saturate
+from superopt.extraction import Extraction, extract
+from superopt.lowering.lower import Lowered
+from superopt.models.model import Model
+from superopt.numeric import materialize
+from superopt.options import Options
+from superopt.progress import Clock
+from superopt.reporting.inspection import model_bytes, stored_bytes
+from superopt.rules import RuleSet
+from superopt.terms import TermGraph
+
+_DEARER = 4.0
+_STEPS = 20
+"""A byte may become dearer in this many steps of this factor, around the price at which all bytes of the chosen model
+cost as much as running it: from where bytes hardly count to where nothing else does."""
+
+
+_LEAST_SECONDS = 0.5
+"""What an extraction may take when the time is over: something has to be chosen."""
+
+
+_EFFORT = 3.0
+"""How hard extraction tries to prove its choice optimal, in the units of ``extract``: some seconds on a graph that
+resists. What is left open then is a gap of a few percent by a cost model that is less exact than that."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model that was found, and how. ``graph`` is what it computes; its ``bytes`` are those of all its files;
+    ``bodies`` are the searches in its subgraphs."""
+
+    name: str
+    model: Model
+    graph: TermGraph
+    extraction: Extraction
+    bytes: int
+    bodies: tuple[BodyRun, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What it computes, in its bodies too: equal for equal models."""
+        return "\n".join([self.graph.text(), *(run.found.text for run in self.bodies if run.found is not None)])
+
+    @property
+    def rules_used(self) -> tuple[str, ...]:
+        """The rules that made what was chosen, each once."""
+        inner = [run.found.rules_used for run in self.bodies if run.found is not None]
+        return tuple(dict.fromkeys(rule for rules in (self.extraction.rules_used, *inner) for rule in rules))
+
+
+@dataclass(frozen=True)
+class BodyRun:
+    """A body that was searched, and what was found for it."""
+
+    search: Search
+    saturation: Saturation
+    found: Found | None
+
+    @property
+    def better(self) -> Model | None:
+        """The body as it is to be; None where that is as it was."""
+        if self.found is None or (self.found.model is self.search.lowered.model and not self.search.ahead):
+            return None
+        return self.found.model
+
+
+@dataclass(frozen=True)
+class Search:
+    """What stays the same while a model is searched for, under whatever rules. ``lowered`` is where the search starts:
+    the ``original``, or what it was prepared to, which is ``ahead`` where that is better already. ``sizes`` are what
+    symbolic dimensions are priced at, ``deadline`` is when the time that the user gave ends (by
+    ``time.perf_counter``)."""
+
+    original: Model
+    lowered: Lowered
+    graph: TermGraph
+    options: Options
+    clock: Clock
+    sizes: Mapping[str, int]
+    deadline: float | None
+    ahead: bool = False
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that the options ask for, with what is left of the time."""
+        limits = limits_of(self.options.limit)
+        return limits if self.deadline is None else replace(limits, seconds=self._left(0.0))
+
+    def saturate(self, rules: RuleSet) -> Saturation:
+        """The saturated e-graph under these rules."""
+        with self.clock.stage("saturate"):
+            return saturate(self.graph, rules, self.limits, self.lowered.model.opset)
+
+    def price(self, found: Found, cost_model: CostModel) -> float:
+        """What running a model costs, by any cost model."""
+        inner = (run.search.price(run.found, cost_model) for run in found.bodies if run.found is not None)
+        return self._running(found.graph, cost_model) + sum(inner)
+
+    def choose(self, saturation: Saturation, cost_model: CostModel, caution: float = 0.0) -> Found | None:
+        """The cheapest model that has grown no more than allowed, bodies left as they are; it may be the same model.
+
+        With ``caution`` only what gains more than that fraction is changed. None where every model has grown too much.
+        """
+        extraction = self._extract(saturation, cost_model, None, caution)
+        found = self._within_bounds(saturation, cost_model, extraction)
+        if found is not None:
+            return found
+        even = extraction.running / max(1, self.original_bytes) if extraction.running > 0 else 1.0
+
+        def at(step: int) -> Found | None:
+            price = even * _DEARER ** (step - _STEPS // 2)
+            return self._within_bounds(saturation, cost_model, self._extract(saturation, cost_model, price, caution))
+
+        small = _first(at, _STEPS)
+        # Where bytes were dear, the smallest model may be one that is slower than the original.
+        dearer = small is not None and self._running(small.graph, cost_model) > self._running(self.graph, cost_model)
+        return None if dearer else small
+
+    def _running(self, graph: TermGraph, cost_model: CostModel) -> float:
+        return graph_cost(graph, cost_model, self.sizes).total
+
+    @property
+    def original_bytes(self) -> int:
+        """The bytes of the original, in all its files."""
+        return model_bytes(self.original)
+
+    @property
+    def allowed_bytes(self) -> float:
+        """The bytes that a result may have."""
+        return self.original_bytes + self._allowed_growth
+
+    @property
+    def _allowed_growth(self) -> float:
+        growth = self.options.max_growth
+        return float("inf") if growth is None else self.original_bytes * growth
+
+    def fits(self, model: Model, size: int) -> bool:
+        """Whether a model of this size has grown no more than allowed.
+
+        In a tiny model a longer name is growth of some percent, and so are attributes that it left at their defaults:
+        it fits too where its tensors alone have not grown.
+        """
+        if size <= self.allowed_bytes:
+            return True
+        return stored_bytes(model) - stored_bytes(self.original) <= self._allowed_growth
+
+    def _within_bounds(self, saturation: Saturation, cost_model: CostModel, extraction: Extraction) -> Found | None:
+        """The model of what was chosen, if it has not grown too much. Weights are made only where that may be."""
+        allowed = self.allowed_bytes
+        if extraction.constant_bytes > allowed:
+            return None
+        found = self._made(saturation, extraction, cost_model)
+        return found if self.fits(found.model, found.bytes) else None
+
+    def _extract(
+        self, saturation: Saturation, cost_model: CostModel, byte_price: float | None, caution: float
+    ) -> Extraction:
+        effort = _EFFORT if byte_price is None else _EFFORT / 4
+        with self.clock.stage("extract"):
+            return extract(
+                saturation.egraph,
+                cost_model,
+                byte_price=byte_price,
+                caution=caution,
+                sizes=self.sizes,
+                effort=effort,
+                seconds=None if self.deadline is None else self._left(_LEAST_SECONDS),
+            )
+
+    def _made(self, saturation: Saturation, extraction: Extraction, cost_model: CostModel) -> Found:
+        with self.clock.stage("materialize"):
+            graph = materialize(extraction.graph, extraction.runtime, self.lowered.model.proto)
+        with self.clock.stage("emit"):
+            egraph = saturation.egraph
+            same = same_values(
+                self.lowered.graph, self.graph, egraph.class_of, extraction.graph, extraction.classes, graph
+            )
+            model = emit(self.lowered, graph, same)
+        return Found(cost_model.name, model, graph, extraction, model_bytes(model))
+
+    def _left(self, least: float) -> float:
+        return max(least, (self.deadline or 0.0) - time.perf_counter())
+
+
+def limits_of(given: Mapping[str, int | float]) -> Limits:
+    """Limits of saturation, with their defaults where none is given."""
+    usual = Limits()
+    nodes = given.get("nodes", usual.nodes)
+    return Limits(
+        nodes=None if nodes is None else int(nodes),
+        iterations=int(given.get("iterations", usual.iterations)),
+        seconds=given.get("seconds", usual.seconds),
+    )
+
+
+def _first(found_at: Callable[[int], Found | None], steps: int) -> Found | None:
+    """What is found at the first step, from 0, where anything is; it is found at every later step too."""
+    best = found_at(steps)
+    low, high = 0, steps
+    while best is not None and low < high:
+        middle = (low + high) // 2
+        found = found_at(middle)
+        if found is None:
+            low = middle + 1
+        else:
+            best, high = found, middle
+    return best

@@ -1,0 +1,93 @@
+"""Finds a model that is verified, leaving out one guilty rule after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from superopt.bodies.descent import Descent, saturations
+from superopt.cost import CostModel
+from superopt.engine.saturate import Saturation
+from superopt.errors import SuperoptError
+from superopt.reporting.report import LeftOut
+from superopt.rules import RuleSet
+from superopt.search.blame import guilty
+from superopt.search.candidates import Found
+from superopt.verification.verdict import Check
+from superopt.verification.verify import Verification
+
+MOST_LEFT_OUT = 4
+"""How many guilty rules are left out, one after the other, before the original is given back."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try: how far it came, and what was wrong. ``found`` is None where the original is the best there is."""
+
+    saturation: Saturation | None = None
+    found: Found | None = None
+    verification: Verification | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Sound:
+    """The last try, the rules that it ran under, those left out before it, and what went wrong."""
+
+    attempt: Attempt
+    rules: RuleSet
+    left_out: tuple[LeftOut, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> Found | None:
+        """What was found and verified."""
+        return None if self.attempt.problem else self.attempt.found
+
+
+def attempt(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check) -> Attempt:
+    """One try under some rules: search, choose, verify. What superopt itself raises is what was wrong."""
+    saturation = found = verification = None
+    try:
+        saturation = descent.search.saturate(rules)
+        found = descent.choose(saturation, rules, cost_model)
+        if found is None:
+            return Attempt(saturation)
+        verification = check(found.model)
+    except SuperoptError as error:
+        return Attempt(saturation, found, verification, f"{type(error).__name__}: {error}")
+    return Attempt(saturation, found, verification, None if verification.agree else verification.reason)
+
+
+def first_sound(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check) -> Sound:
+    """The first try that is verified; guilty rules are left out of it. The original's, where nothing else is sound."""
+    left_out: tuple[LeftOut, ...] = ()
+    while True:
+        tried = attempt(descent, rules, cost_model, check)
+        if tried.problem is None:
+            return Sound(tried, rules, left_out)
+        blameless = tried.verification is not None and not tried.verification.ran
+        give_up = blameless or len(left_out) >= MOST_LEFT_OUT
+        culprit = None if give_up else _culprit(descent, rules, cost_model, check, tried)
+        if culprit is None:
+            return Sound(tried, rules, left_out, (tried.problem,))
+        left_out = (*left_out, {"rule": culprit, "because": tried.problem})
+        rules = rules.without(culprit)
+
+
+def unsound(rules: RuleSet, verification: Verification) -> Sound:
+    """What there is to say where a model was not right before any rule."""
+    return Sound(Attempt(verification=verification, problem=verification.reason), rules, (), (verification.reason,))
+
+
+def _culprit(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check, tried: Attempt) -> str | None:
+    """The rule that a try failed by, among those that matched, or all where it did not come that far.
+
+    Those that made a chosen node are not enough: a rule may only have said that two terms are equal.
+    """
+    runs = list(saturations(tried.saturation, tried.found)) if tried.saturation and tried.found else None
+    suspects = tuple(rule.name for rule in rules if runs is None or any(run.matches.get(rule.name) for run in runs))
+
+    def wrong(names: tuple[str, ...]) -> bool:
+        return attempt(descent, rules.without(*names), cost_model, check).problem is not None
+
+    return guilty(suspects, wrong)

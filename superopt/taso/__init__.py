@@ -1,0 +1,1 @@
+"""TASO's files of substitutions, and the same as rules in our text."""

@@ -1,0 +1,1 @@
+"""Whether two models agree, and how far each is from the truth."""

@@ -1,0 +1,314 @@
+"""Do two models agree, and how far is each from the truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from superopt.errors import EvaluationError
+from superopt.evaluate import Feed, Runner, Value, arrays_of, equal_bits, same_bits
+from superopt.inputs.feeds import Feeds
+from superopt.kernels import Array, is_float
+from superopt.models.model import Model
+from superopt.rules import NumericClass
+from superopt.verification.distance import Error, Spread, class_agreement, difference, error, spread, unit_roundoff
+from superopt.verification.evidence import Evidence, changed, flips_of, gather, noise_of
+from superopt.verification.perturb import with_seeds
+from superopt.verification.truth import TermRunner
+
+TRUTH_FACTOR = 2.0
+"""How many times the original's error against the truth the new model's may be, beside its sensitivity."""
+
+NOISE_FACTOR = 8.0
+"""How many times the original's own movement counts: the most of the few times that it is measured is not the most."""
+
+ROUNDINGS = 8.0
+"""How many roundings of the largest value any rewriting may add, where the original seems to make none."""
+
+MEAN_FACTOR = 2.0
+"""What stands for both in the root mean square of very many elements, which hardly varies: in n elements the factor is
+2 + 6 / sqrt(n), since the mean of n squares is known to about 1 / sqrt(n)."""
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """One output over all feeds.
+
+    ``difference`` is the new model against the original, ``original_error`` and ``new_error`` are each against float64
+    (None where there is no truth), ``noise`` is the most that the original moved by itself. ``top1`` and ``top5`` are
+    shares of rows and of the five best classes, for what looks like class scores.
+    """
+
+    name: str
+    type: str
+    difference: Error | None
+    original_error: Error | None
+    new_error: Error | None
+    noise: float
+    top1: float | None
+    top5: float | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Whether a new model may stand for the original.
+
+    ``agree`` is the verdict and ``reason`` what it rests on, or what speaks against it. ``ran`` tells whether both
+    models could be run at all. ``truth`` says what stood for the truth, ``feeds`` what the models ran on,
+    ``perturbations`` how often the original's sensitivity was measured. ``regions`` counts the parts that were compared
+    one by one; None where the whole models were.
+    """
+
+    agree: bool
+    ran: bool
+    reason: str
+    numeric: NumericClass
+    outputs: tuple[OutputCheck, ...] = ()
+    truth: str = ""
+    feeds: tuple[str, ...] = ()
+    perturbations: int = 0
+    regions: int | None = None
+
+    @property
+    def verified(self) -> bool:
+        return self.agree and self.ran
+
+
+def verify(
+    original: Model,
+    new: Model,
+    feeds: Feeds | Sequence[Feed],
+    numeric: NumericClass = "reassociates",
+    *,
+    ignoring: Collection[str] = (),
+    within: float = 0.0,
+    seed: int = 0,
+    evidence: Evidence | None = None,
+) -> Verification:
+    """Compares two models on inputs, both in onnxruntime without optimizations, then the new one also with them.
+
+    ``exact`` asks for the same bits (any NaN is equal to any NaN). Otherwise shapes and types must be equal, and floats
+    may be off by as much as the original itself is, in the largest element and in the root mean square:
+
+        error_new <= 2 * error_original + 8 * noise + 8 roundings of the largest value + within * largest value
+
+    (in the root mean square of n elements 2 + 6 / sqrt(n) stands for 8).
+    Errors are against the model in float64; where there is no such truth, the difference from the original is held
+    against the same bound. Noise is how far the original's outputs move when its inputs and weights move by one unit in
+    the last place, or when onnxruntime optimizes it. Integers, booleans and strings must be equal, but for as many as
+    eight times those that the noise changes (near ties of an ArgMax or a Round). Outputs that are random for all that
+    seeds are held equal are compared in shape and type alone. ``evidence`` is ``gather``'s, to judge several new models
+    by. A verdict against the new model is given only after the noise was measured again more widely.
+    """
+    values = feeds.values if isinstance(feeds, Feeds) else tuple(feeds)
+    texts = (
+        tuple(f.text for f in feeds.feeds)
+        if isinstance(feeds, Feeds)
+        else tuple(f"feed {i}" for i in range(len(values)))
+    )
+    exact = numeric == "exact"
+    try:
+        evidence = evidence or gather(original, feeds, exact=exact, seed=seed)
+    except EvaluationError as problem:
+        return Verification(False, False, f"cannot run: the original: {problem}", numeric)
+    texts = texts[: len(evidence.feeds)]
+    subject = (with_seeds(new) or new) if evidence.seeded else new
+    try:
+        runner = TermRunner(subject) if evidence.by_terms else Runner(subject)
+        plain = [runner.run(feed) for feed in evidence.feeds]
+        optimized = None if evidence.by_terms else _optimized(subject, evidence)
+    except EvaluationError as problem:
+        return Verification(False, True, f"the new model does not run: {problem}", numeric, feeds=texts)
+    judge = _Judge(evidence, frozenset(ignoring), within)
+    problems = judge.exact(plain, optimized) if exact else judge.close(plain, optimized)
+    if problems and not exact and not evidence.wider:
+        evidence.widen(seed)
+        problems = judge.close(plain, optimized)
+    checks = tuple(_check(evidence, plain, name, problems.get(name)) for name in evidence.outputs[0])
+    worst = next(iter(problems.items()), None)
+    reason = f"{worst[0]}: {worst[1]}" if worst else _why(evidence, exact)
+    return Verification(
+        worst is None, True, reason, numeric, checks, _truth_text(evidence), texts, evidence.perturbations
+    )
+
+
+def _why(evidence: Evidence, exact: bool) -> str:
+    runs = f"{len(evidence.feeds)} feeds" if len(evidence.feeds) != 1 else "one feed"
+    text = f"the same bits on {runs}" if exact else f"as near as the original is to itself and to the truth, on {runs}"
+    if evidence.by_terms:
+        text += "; evaluated as terms in float64, since onnxruntime does not run the original"
+    if evidence.random:
+        text += f"; random outputs compared in shape and type alone: {', '.join(sorted(evidence.random))}"
+    return text
+
+
+def _truth_text(evidence: Evidence) -> str:
+    if evidence.truth is None:
+        return f"none: {evidence.no_truth}"
+    return "float64" + (f"; {', '.join(evidence.narrow)} in the model's own types" if evidence.narrow else "")
+
+
+def _optimized(new: Model, evidence: Evidence) -> Sequence[Feed] | None:
+    """The new model's outputs with optimizations on; None where they fail on the original too."""
+    try:
+        runner = Runner(new, optimized=True)
+        return [runner.run(feed) for feed in evidence.feeds]
+    except EvaluationError:
+        if evidence.runs_optimized():
+            raise
+        return None
+
+
+class _Judge:
+    """The verdict on outputs of the new model: what speaks against it, by name of the output."""
+
+    def __init__(self, evidence: Evidence, ignoring: frozenset[str], within: float) -> None:
+        self.evidence = evidence
+        self.ignoring = ignoring
+        self.within = within
+
+    def exact(self, plain: Sequence[Feed], optimized: Sequence[Feed] | None) -> dict[str, str]:
+        problems: dict[str, str] = {}
+        for feed, original in enumerate(self.evidence.outputs):
+            for name, value in original.items():
+                problem = self._form(name, value, plain[feed], "")
+                if not problem and optimized is not None:
+                    problem = self._form(name, value, optimized[feed], " with optimizations on")
+                if not problem and name not in self.evidence.random and not same_bits(value, plain[feed][name]):
+                    problem = f"{_differing(value, plain[feed][name])} on feed {feed}, expected the same bits"
+                if problem:
+                    problems.setdefault(name, problem)
+        return problems
+
+    def close(self, plain: Sequence[Feed], optimized: Sequence[Feed] | None) -> dict[str, str]:
+        problems: dict[str, str] = {}
+        for results, how in ((plain, ""), (optimized, " with optimizations on")):
+            if results is None:
+                continue
+            for feed, original in enumerate(self.evidence.outputs):
+                for name, value in original.items():
+                    problem = self._form(name, value, results[feed], how)
+                    if not problem and name not in self.evidence.random:
+                        problem = self._values(feed, name, results[feed][name], how)
+                    if problem:
+                        problems.setdefault(name, problem)
+        return problems
+
+    def _form(self, name: str, value: Value, results: Feed, how: str) -> str | None:
+        if name not in results:
+            return f"missing{how}"
+        mine, other = arrays_of(value), arrays_of(results[name])
+        if len(mine) != len(other) or (value is None) != (results[name] is None):
+            return f"{len(other)} tensors{how}, expected {len(mine)}"
+        for a, b in zip(mine, other, strict=True):
+            if a.dtype != b.dtype or (a.shape != b.shape and name not in self.evidence.random) or a.ndim != b.ndim:
+                return f"{b.dtype}{list(b.shape)}{how}, expected {a.dtype}{list(a.shape)}"
+        return None
+
+    def _values(self, feed: int, name: str, result: Value, how: str) -> str | None:
+        truth = self.evidence.truth
+        true = arrays_of(truth[name]) if truth is not None and feed == 0 else None
+        original = arrays_of(self.evidence.outputs[feed][name])
+        for place, (a, b) in enumerate(zip(original, arrays_of(result), strict=True)):
+            a, b = self._excused(a, b)
+            flips = changed(b, a)
+            if flips > NOISE_FACTOR * flips_of(self.evidence, feed, name, place, optimized=bool(how)):
+                what = "are NaN or infinite on one side alone" if is_float(a.dtype) else "differ"
+                return f"{flips} of {a.size} elements {what}{how}, on feed {feed}"
+            if not is_float(a.dtype):
+                continue
+            allowed = self._allowed(feed, name, place, a)
+            if true is not None:
+                base, against = true[place], "the truth"
+                allowed = allowed + difference(a, base) * TRUTH_FACTOR
+            else:
+                base, against = a, "the original"
+                allowed = allowed + self._known_error(name, place) * (spread(a).largest * (1 + TRUTH_FACTOR))
+            off = difference(b, base)
+            if off.exceeds(allowed):
+                return (
+                    f"off from {against} by {off.largest:.3g} (rms {off.rms:.3g}){how}, expected at most "
+                    f"{allowed.largest:.3g} (rms {allowed.rms:.3g}), on feed {feed}"
+                )
+        return None
+
+    def _excused(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """Both without the elements that the user does not mind: where the original is NaN, or infinite."""
+        if not is_float(a.dtype) or not self.ignoring & {"nan", "infinity"}:
+            return a, b
+        drop = np.zeros(a.shape, np.bool_)
+        if "nan" in self.ignoring:
+            drop |= np.isnan(a)
+        if "infinity" in self.ignoring:
+            drop |= np.isinf(a)
+        return np.where(drop, a.dtype.type(0), a), np.where(drop, a.dtype.type(0), b)
+
+    def _allowed(self, feed: int, name: str, place: int, a: Array) -> Spread:
+        noise, scale = noise_of(self.evidence, feed, name, place), spread(a.astype(np.float64))
+        unit, extra = unit_roundoff(a.dtype), self.within * scale.largest
+        few = 1 / math.sqrt(max(1, a.size))
+        mean_noise = MEAN_FACTOR + (NOISE_FACTOR - MEAN_FACTOR) * few
+        mean_roundings = MEAN_FACTOR + (ROUNDINGS - MEAN_FACTOR) * few
+        return Spread(
+            NOISE_FACTOR * noise.largest + ROUNDINGS * unit * scale.largest + extra,
+            mean_noise * noise.rms + mean_roundings * unit * scale.rms + extra,
+        )
+
+    def _known_error(self, name: str, place: int) -> Spread:
+        """The original's error relative to its largest value, where the truth is known."""
+        truth = self.evidence.truth
+        if truth is None:
+            return Spread()
+        a, t = arrays_of(self.evidence.outputs[0][name])[place], arrays_of(truth[name])[place]
+        scale = spread(a.astype(np.float64)).largest
+        return difference(a, t) * (1 / scale) if scale else Spread()
+
+
+def _differing(value: Value, other: Value) -> str:
+    for a, b in zip(arrays_of(value), arrays_of(other), strict=True):
+        count = int(np.count_nonzero(~equal_bits(a, b)))
+        if count:
+            return f"{count} of {a.size} elements differ"
+    return "it differs"
+
+
+def _check(evidence: Evidence, plain: Sequence[Feed], name: str, problem: str | None) -> OutputCheck:
+    pairs: list[tuple[Array, Array]] = []
+    for original, result in zip(evidence.outputs, plain, strict=True):
+        mine, other = arrays_of(original.get(name)), arrays_of(result.get(name))
+        pairs += [(b, a) for a, b in zip(mine, other, strict=False) if a.shape == b.shape and a.dtype == b.dtype]
+    first = arrays_of(evidence.outputs[0][name])
+    dtype: np.dtype[Any] = first[0].dtype if first else np.dtype(np.float32)
+    original_error = new_error = None
+    if evidence.truth is not None and is_float(dtype):
+        true = arrays_of(evidence.truth[name])
+        new = arrays_of(plain[0].get(name))
+        original_error = error(list(zip(first, true, strict=False)), dtype)
+        new_error = error(list(zip(new, true, strict=False)), dtype)
+    noise = max(
+        (
+            noise_of(evidence, feed, name, place).largest
+            for feed, outputs in enumerate(evidence.outputs)
+            for place, array in enumerate(arrays_of(outputs[name]))
+            if is_float(array.dtype)
+        ),
+        default=0.0,
+    )
+    classes = class_agreement(pairs) if pairs else None
+    kind = evidence.types.get(name) or f"tensor({dtype.name})"
+    return OutputCheck(
+        name,
+        kind,
+        error(pairs, dtype) if is_float(dtype) else None,
+        original_error,
+        new_error,
+        noise,
+        classes[0] if classes else None,
+        classes[1] if classes else None,
+        problem,
+    )
