@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from superopt import pipeline
-from superopt.cli import main as cli
+from superopt.cli import model_commands
 from superopt.errors import OptionError
 from superopt.options import FIELDS, Options, options, parse_growth, parse_limit, parse_shape
 from superopt.rules import RuleSet
@@ -19,7 +19,7 @@ ONLY_IN_PYTHON = {"model", "watcher"}
 
 
 def test_the_command_line_and_python_take_the_same_options() -> None:
-    command_line = set(inspect.signature(cli.optimize).parameters) - ONLY_ON_THE_COMMAND_LINE
+    command_line = set(inspect.signature(model_commands.optimize).parameters) - ONLY_ON_THE_COMMAND_LINE
     keywords = set(inspect.signature(pipeline.optimize).parameters) - ONLY_IN_PYTHON
     assert command_line == set(FIELDS) == keywords
 

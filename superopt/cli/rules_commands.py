@@ -1,0 +1,59 @@
+"""``superopt rules``: the signatures."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from superopt.cli.app import rules_app
+
+
+@rules_app.command("list")
+def rules_list(
+    rules: Annotated[list[str] | None, typer.Argument(metavar="[NAME|FILE]...", show_default=False)] = None,
+) -> None:
+    """List rules, all that ship or those of some rule sets."""
+    from superopt.cli.rules import run_list
+
+    raise typer.Exit(run_list(tuple(rules or ())))
+
+
+@rules_app.command("show")
+def rules_show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A rule, a family or a rule set.", show_default=False)],
+    rules: Annotated[list[str] | None, typer.Option(metavar="NAME|FILE", help="Where to look; repeatable.")] = None,
+) -> None:
+    """Print the text of a rule."""
+    from superopt.cli.rules import run_show
+
+    raise typer.Exit(run_show(name, tuple(rules or ())))
+
+
+@rules_app.command("check")
+def rules_check(
+    files: Annotated[list[str] | None, typer.Argument(metavar="[NAME|FILE]...", show_default=False)] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Check this rule alone; repeatable.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the instances.")] = 0,
+) -> None:
+    """Test rules by the law that each one's text implies; all that ship, or those of some files.
+
+    Exit code 0: all pass. 1: some fail. 2: bad input.
+    """
+    from superopt.cli.rules import run_check
+
+    raise typer.Exit(run_check(tuple(files or ()), tuple(only or ()), seed))
+
+
+@rules_app.command("import")
+def rules_import(
+    source: Annotated[str, typer.Argument(metavar="FILE.pb", help="TASO's substitutions.", show_default=False)],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="OUT.rules", help="Where to write.")],
+) -> None:
+    """Write TASO's file of substitutions as rules, as TASO applies them: `rules check` tells which are true.
+
+    Exit code 0: written. 2: bad input.
+    """
+    from superopt.cli.rules import run_import
+
+    raise typer.Exit(run_import(source, output))
