@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import superopt
-from superopt.bodies import bodies
+from superopt.bodies.bodies import bodies
 from superopt.errors import ModelError
 from superopt.models.model import load
 from superopt.models.scopes import graphs_in
