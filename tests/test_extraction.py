@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from superopt.cli.main import main
 from superopt.cost import CostModel, load
 from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
@@ -216,6 +217,7 @@ def test_the_interchange_form_goes_round(tmp_path: Path) -> None:
         ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": ["y"]}', "root 'y'"),
         ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": []}', "no roots"),
         ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": "x"}', "list"),
+        ('{"nodes": {"a": {"eclass": "x", "children": ["a"]}}, "root_eclasses": ["x"]}', "no finite derivation"),
     ],
 )
 def test_a_wrong_interchange_file_is_one_line(tmp_path: Path, text: str, what: str) -> None:
@@ -226,6 +228,39 @@ def test_a_wrong_interchange_file_is_one_line(tmp_path: Path, text: str, what: s
     assert what in str(error.value)
     assert str(error.value).startswith(f"{file}: ")
     assert "\n" not in str(error.value)
+
+
+def test_the_command_prints_the_choice_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, report = tmp_path / "g.json", tmp_path / "r.json"
+    nodes = {
+        "sum": {"op": "Add", "eclass": "top", "children": ["left", "right"], "cost": 1.0},
+        "left": {"op": "Neg", "eclass": "l", "children": ["leaf"], "cost": 0.5},
+        "right": {"op": "Abs", "eclass": "r", "children": ["leaf", "leaf"], "cost": 0.25},
+        "dear": {"op": "Sub", "eclass": "top", "children": ["leaf"], "cost": 9.0},
+        "leaf": {"op": "X", "eclass": "x", "children": [], "cost": 2.0},
+    }
+    file.write_text(json.dumps({"nodes": nodes, "root_eclasses": ["top"]}))
+    with pytest.raises(SystemExit) as ended:
+        main(["extract", str(file), "--report", str(report)])
+    assert ended.value.code == 0
+    printed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (printed["chosen"], printed["cost"], printed["gap"], printed["status"]) == (
+        "4 nodes",
+        "3.75",
+        "0 %",
+        "optimal",
+    )
+    written = json.loads(report.read_text())
+    assert written["choice"] == {"x": "leaf", "l": "left", "r": "right", "top": "sum"}
+    assert (written["cost"], written["bound"], written["greedy"]) == (3.75, 3.75, 3.75)
+
+
+@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+def test_seconds_that_are_none_are_one_line(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["extract", str(DATA / "tensat__vgg.json.gz"), "--seconds", seconds])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"superopt: seconds: {float(seconds):g} is out of range, expected")
 
 
 # E-graphs of terms.

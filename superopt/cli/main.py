@@ -9,14 +9,14 @@ from typing import NoReturn, cast
 
 import typer
 
-from superopt.cli import cost_commands, model_commands, rules_commands
+from superopt.cli import cost_commands, model_commands, research_commands, rules_commands
 from superopt.cli.app import app
 from superopt.cli.complaints import complain, complain_internal
 from superopt.errors import InputError, SuperoptError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
-COMMANDS = (model_commands, cost_commands, rules_commands)
+COMMANDS = (model_commands, cost_commands, rules_commands, research_commands)
 """The modules that register commands, in the order of ``superopt --help``."""
 
 _UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])

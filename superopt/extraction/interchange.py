@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from superopt.errors import ModelError
-from superopt.extraction.problem import Problem
+from superopt.extraction.problem import Problem, derivable
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,10 @@ def parse(document: Any, file: str) -> NamedProblem:
     problem = Problem(
         len(class_names), [number[owner[name]] for name in names], children, costs, [number[root] for root in roots]
     )
+    found = derivable(problem.classes, problem.node_class, children, [cost < math.inf for cost in costs])
+    for root in roots:
+        if not found[number[root]]:
+            raise ModelError(f"{file}: root {root!r} has no finite derivation, expected one without a cycle")
     return NamedProblem(problem, tuple(names), tuple(class_names))
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from superopt.cli.complaints import printable
 
 if TYPE_CHECKING:
+    from superopt.reporting.choice import ChoiceDocument
     from superopt.reporting.inspection import Inspection
     from superopt.reporting.report import BeforeAfter, Comparison, Cost, Error, Latency, Output, Report
 
@@ -205,6 +206,26 @@ def costs(document: Inspection) -> list[Table | str]:
         made.add_row(line["operator"], str(line["count"]), number(line["cost"]), share)
     made.add_row("all", str(sum(line["count"] for line in document["operators"])), number(total), "")
     return [made]
+
+
+def extracted(document: ChoiceDocument) -> list[Table | str]:
+    """What ``superopt extract`` prints."""
+    facts = table("", "", left=2)
+    facts.show_header = False
+    facts.add_row("e-graph", f"{document['nodes']} nodes in {document['classes']} classes")
+    facts.add_row("chosen", f"{document['chosen']} nodes")
+    facts.add_row("cost", _exactly(document["cost"]))
+    facts.add_row("lower bound", _exactly(document["bound"]))
+    facts.add_row("gap", f"{100 * document['gap']:.3g} %")
+    facts.add_row("greedy", _exactly(document["greedy"]))
+    facts.add_row("status", document["status"])
+    facts.add_row("seconds", f"{document['seconds']:.2f}")
+    return [facts]
+
+
+def _exactly(value: float) -> str:
+    """A cost with as many digits as proofs are about."""
+    return f"{value:.9g}"
 
 
 def _type(text: str) -> str:

@@ -1,0 +1,31 @@
+"""``superopt extract``: the cheapest choice in an e-graph that lies in a file."""
+
+from __future__ import annotations
+
+import math
+
+from superopt.errors import OptionError
+from superopt.extraction import greedy, interchange, solve
+from superopt.extraction.solve import DEFAULT_EFFORT
+from superopt.reporting import render
+from superopt.reporting.choice import choice_document
+from superopt.reporting.report import to_json, write
+
+OK = 0
+
+_UNITS_A_SECOND = 2.0
+"""Units of effort that a second is taken for at most: where the user counts in seconds, these are to end the search."""
+
+
+def run_extract(source: str, *, seconds: float | None, report: str | None) -> int:
+    """Prints what was chosen. Raises ``InputError`` where the file or an option is at fault."""
+    if seconds is not None and not (seconds >= 0 and math.isfinite(seconds)):
+        raise OptionError(f"seconds: {seconds:g} is out of range, expected a number of at least 0")
+    named = interchange.read(source)
+    effort = DEFAULT_EFFORT if seconds is None else _UNITS_A_SECOND * seconds
+    solution = solve(named.problem, effort, seconds)
+    document = choice_document(source, named, solution, greedy(named.problem).cost)
+    if report is not None:
+        write(to_json(document), report)
+    render.show(render.extracted(document), render.console())
+    return OK
