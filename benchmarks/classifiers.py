@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 
 from benchmarks.network import FULL, Network, Size, Value
+from benchmarks.reparameterized import layer_scale
 
 
 def resnet50(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int | str = 1) -> onnx.ModelProto:
@@ -106,6 +107,28 @@ def mobilenet_v3_small(*, opset: int = 17, seed: int = 0, size: Size = FULL, bat
     hidden = network.activation(network.linear(flat, size.channels(1024)), "HardSwish")
     network.output(network.linear(hidden, size.classes, gain=4.0), "scores")
     return network.model()
+
+
+def convnext_atto(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int | str = 1) -> onnx.ModelProto:
+    """ConvNeXt (arXiv 2201.03545) at the size that timm calls atto: two pointwise convolutions in each block, and
+    LayerNormalization over the channels between two Transposes."""
+    network = Network("convnext-atto", opset=opset, seed=seed)
+    x = network.input("input", (batch, 3, size.image, size.image))
+    x = _norm_of_channels(network, network.conv(x, size.channels(40), 4, stride=4, pad=0, bias=True))
+    for stage, (out, repeats) in enumerate(((40, 2), (80, 2), (160, 6), (320, 2))):
+        if stage:
+            x = network.conv(_norm_of_channels(network, x), size.channels(out), 2, stride=2, pad=0, bias=True)
+        for _ in range(size.repeats(repeats)):
+            inner = _norm_of_channels(network, network.conv(x, x.channels, 7, groups=x.channels, bias=True))
+            inner = network.activation(network.conv(inner, 4 * x.channels, 1, bias=True), "Gelu")
+            x = network.add(layer_scale(network, network.conv(inner, x.channels, 1, bias=True)), x)
+    flat = network.node("Flatten", [network.global_pool(x)], x.shape[:2], axis=1)
+    network.output(network.linear(network.layer_norm(flat), size.classes, gain=4.0), "scores")
+    return network.model()
+
+
+def _norm_of_channels(network: Network, x: Value) -> Value:
+    return network.transpose(network.layer_norm(network.transpose(x, (0, 2, 3, 1))), (0, 3, 1, 2))
 
 
 def efficientnet_lite(*, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int | str = 1) -> onnx.ModelProto:

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from benchmarks import classifiers, detectors, reparameterized, transformers
+from benchmarks import classifiers, detectors, inception, reparameterized, transformers
 from benchmarks.network import FULL, TINY, Network, Size, Value
 
 BUILDERS: dict[str, Callable[..., onnx.ModelProto]] = {
@@ -28,13 +28,16 @@ BUILDERS: dict[str, Callable[..., onnx.ModelProto]] = {
     "resnet50": classifiers.resnet50,
     "resnext50": classifiers.resnext50,
     "densenet121": classifiers.densenet121,
+    "inception-v3": inception.inception_v3,
     "squeezenet": classifiers.squeezenet,
     "mobilenet-v3-small": classifiers.mobilenet_v3_small,
+    "convnext-atto": classifiers.convnext_atto,
     "efficientnet-lite": classifiers.efficientnet_lite,
     "tiny-yolo": detectors.tiny_yolo,
     "ssd": detectors.ssd,
     "ssd-unshared": partial(detectors.ssd, shared=False),
     "bert": transformers.bert,
+    "bert-lora": partial(transformers.bert, lora=8),
     "vit-tiny": transformers.vit_tiny,
 }
 

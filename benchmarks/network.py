@@ -21,6 +21,8 @@ from benchmarks.calibration import Statistics, measured
 
 Array = NDArray[Any]
 Dim = int | str
+Extent = int | tuple[int, int]
+"""Of a window in two dimensions: one number for both, or height and width."""
 
 EPSILON = float(np.float32(1e-5))
 
@@ -194,10 +196,14 @@ class Network:
             return Norm(name, scale, shift, np.zeros(channels, np.float32), np.ones(channels, np.float32))
         return Norm(name, scale, shift, *self.statistics[name])
 
-    def conv_norm_parameters(self, x: Value, out: int, kernel: int, *, stride: int = 1, groups: int = 1) -> ConvNorm:
-        per_group = x.channels // groups
-        weight = self.weight((out, per_group, kernel, kernel), per_group * kernel * kernel)
+    def conv_norm_parameters(self, x: Value, out: int, kernel: Extent, *, stride: int = 1, groups: int = 1) -> ConvNorm:
+        weight = self._conv_weight(x, out, kernel, groups)
         return ConvNorm(weight, self.norm_parameters(out), stride, groups)
+
+    def _conv_weight(self, x: Value, out: int, kernel: Extent, groups: int) -> Array:
+        high, wide = _pair(kernel)
+        per_group = x.channels // groups
+        return self.weight((out, per_group, high, wide), per_group * high * wide)
 
     # layers
 
@@ -205,7 +211,7 @@ class Network:
         self,
         x: Value,
         out: int,
-        kernel: int,
+        kernel: Extent,
         *,
         stride: int = 1,
         groups: int = 1,
@@ -215,24 +221,24 @@ class Network:
         bias_values: Array | None = None,
     ) -> Value:
         """A two-dimensional convolution, padded to keep the size unless ``pad`` says otherwise."""
-        per_group = x.channels // groups
         if weight is None:
-            weight = self.weight((out, per_group, kernel, kernel), per_group * kernel * kernel)
+            weight = self._conv_weight(x, out, kernel, groups)
         inputs: list[Value | str] = [x, weight if isinstance(weight, str) else self.parameter(weight, "conv.weight")]
         if bias and bias_values is None:
             bias_values = self.random.normal(0.0, 0.1, out).astype(np.float32)
         if bias_values is not None:
             inputs.append(self.parameter(bias_values, "conv.bias"))
-        pad = kernel // 2 if pad is None else pad
-        sizes = [(x.dim(axis) + 2 * pad - kernel) // stride + 1 for axis in (2, 3)]
+        extents = _pair(kernel)
+        pads = [extent // 2 if pad is None else pad for extent in extents]
+        sizes = [(x.dim(2 + axis) + 2 * pads[axis] - extents[axis]) // stride + 1 for axis in (0, 1)]
         return self.node(
             "Conv",
             inputs,
             (x.shape[0], out, *sizes),
             dilations=[1, 1],
             group=groups,
-            kernel_shape=[kernel] * 2,
-            pads=[pad] * 4,
+            kernel_shape=list(extents),
+            pads=pads * 2,
             strides=[stride] * 2,
         )
 
@@ -244,14 +250,25 @@ class Network:
             self._initializers[name] = numpy_helper.from_array(array, name)
         return self.node("BatchNormalization", [x, *names], x.shape, epsilon=EPSILON, momentum=0.9)
 
-    def conv_norm(self, x: Value, parameters: ConvNorm) -> Value:
-        out, kernel = parameters.weight.shape[0], parameters.weight.shape[-1]
-        made = self.conv(x, out, kernel, stride=parameters.stride, groups=parameters.groups, weight=parameters.weight)
+    def conv_norm(self, x: Value, parameters: ConvNorm, *, pad: int | None = None) -> Value:
+        out, _, high, wide = parameters.weight.shape
+        stride, groups = parameters.stride, parameters.groups
+        made = self.conv(x, out, (high, wide), stride=stride, groups=groups, pad=pad, weight=parameters.weight)
         return self.batch_norm(made, parameters.norm)
 
-    def conv_bn(self, x: Value, out: int, kernel: int, *, stride: int = 1, groups: int = 1, act: str = "Relu") -> Value:
+    def conv_bn(
+        self,
+        x: Value,
+        out: int,
+        kernel: Extent,
+        *,
+        stride: int = 1,
+        groups: int = 1,
+        pad: int | None = None,
+        act: str = "Relu",
+    ) -> Value:
         """Convolution, BatchNormalization and, unless ``act`` is empty, an activation."""
-        made = self.conv_norm(x, self.conv_norm_parameters(x, out, kernel, stride=stride, groups=groups))
+        made = self.conv_norm(x, self.conv_norm_parameters(x, out, kernel, stride=stride, groups=groups), pad=pad)
         return self.activation(made, act) if act else made
 
     def activation(self, x: Value, name: str) -> Value:
@@ -297,10 +314,12 @@ class Network:
         shape[axis] = sum(value.dim(axis) for value in values)
         return self.node("Concat", list(values), shape, axis=axis)
 
-    def pool(self, op: str, x: Value, kernel: int, stride: int, pads: Sequence[int] = (0, 0, 0, 0)) -> Value:
+    def pool(
+        self, op: str, x: Value, kernel: int, stride: int, pads: Sequence[int] = (0, 0, 0, 0), **attributes: Any
+    ) -> Value:
         sizes = [(x.dim(axis) + pads[axis - 2] + pads[axis] - kernel) // stride + 1 for axis in (2, 3)]
         window = {"kernel_shape": [kernel] * 2, "pads": list(pads), "strides": [stride] * 2}
-        return self.node(op, [x], (*x.shape[:2], *sizes), **window)
+        return self.node(op, [x], (*x.shape[:2], *sizes), **window, **attributes)
 
     def global_pool(self, x: Value) -> Value:
         return self.node("GlobalAveragePool", [x], (*x.shape[:2], 1, 1))
@@ -340,3 +359,7 @@ class Network:
         variance = self.node("Add", [variance, self.scalar(EPSILON)], narrow)
         unit = self.node("Div", [centred, self.node("Sqrt", [variance], narrow)], x.shape)
         return self.node("Add", [self.node("Mul", [unit, scale], x.shape), shift], x.shape)
+
+
+def _pair(extent: Extent) -> tuple[int, int]:
+    return (extent, extent) if isinstance(extent, int) else extent

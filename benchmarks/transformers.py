@@ -12,10 +12,20 @@ from benchmarks.network import FULL, Network, Size, Value
 
 
 def bert(
-    *, opset: int = 17, seed: int = 0, size: Size = FULL, batch: int | str = "batch", words: int | str = "sequence"
+    *,
+    opset: int = 17,
+    seed: int = 0,
+    size: Size = FULL,
+    batch: int | str = "batch",
+    words: int | str = "sequence",
+    lora: int = 0,
 ) -> onnx.ModelProto:
-    """A BERT-like text classifier (arXiv 1810.04805) with dynamic batch and length: queries, keys and values apart."""
-    network = Network("bert", opset=opset, seed=seed)
+    """A BERT-like text classifier (arXiv 1810.04805) that reads its first token: queries, keys and values apart, batch
+    and length dynamic.
+
+    ``lora`` is the rank of the adapters of queries and values (arXiv 2106.09685), which are not merged; 0 for none.
+    """
+    network = Network("bert-lora" if lora else "bert", opset=opset, seed=seed)
     wide, heads = size.channels(256), 4
     vocabulary = 4000 if size.width == 1.0 else 100
     ids = network.input("input_ids", (batch, words), TensorProto.INT64)
@@ -25,7 +35,8 @@ def bert(
     x = network.layer_norm(x)
     bias = _mask_bias(network, mask)
     for _ in range(size.repeats(6)):
-        projected = [_heads(network, network.linear(x, wide), heads) for _ in range(3)]
+        ranks = (lora, 0, lora)
+        projected = [_heads(network, _adapted(network, x, wide, rank), heads) for rank in ranks]
         x = network.layer_norm(network.add(network.linear(_attention(network, projected, heads, bias), wide), x))
         hidden = network.gelu(network.linear(x, 4 * wide))
         x = network.layer_norm(network.add(network.linear(hidden, wide), x))
@@ -34,6 +45,18 @@ def bert(
     pooled = network.node("Tanh", [network.linear(first, wide)], (batch, wide))
     network.output(network.linear(pooled, min(size.classes, 8), gain=4.0), "logits")
     return network.model()
+
+
+def _adapted(network: Network, x: Value, out: int, rank: int) -> Value:
+    """A linear layer, and beside it the product of two thin ones, scaled by alpha / rank = 2."""
+    plain = network.linear(x, out)
+    if not rank:
+        return plain
+    down = network.parameter(network.weight((x.dim(-1), rank), x.dim(-1)), "lora_a")
+    up = network.parameter(network.weight((rank, out), rank, gain=0.01), "lora_b")
+    thin = network.node("MatMul", [x, down], (*x.shape[:-1], rank))
+    wide = network.node("MatMul", [thin, up], plain.shape)
+    return network.add(plain, network.node("Mul", [wide, network.scalar(2.0)], plain.shape))
 
 
 def _mask_bias(network: Network, mask: Value) -> Value:

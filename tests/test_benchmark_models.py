@@ -10,7 +10,7 @@ from benchmarks import models
 from tests.models import feed, run, tiny
 
 ERF_SINCE = 9
-NEEDS_ERF = {"bert", "vit-tiny", "fastvit-like"}
+NEEDS_ERF = {"bert", "bert-lora", "vit-tiny", "fastvit-like", "convnext-atto"}
 
 
 @pytest.mark.parametrize("opset", [7, 9, 11, 13, 17, 21])
