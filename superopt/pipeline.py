@@ -15,6 +15,7 @@ from superopt.cost import CostBreakdown, CostModel, graph_cost
 from superopt.cost import load as load_cost_model
 from superopt.errors import EvaluationError
 from superopt.evaluate import check_libraries
+from superopt.extraction.interchange import egraph_text
 from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import sample
 from superopt.laws import classes
@@ -117,7 +118,7 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
         fault = class_fault(descent.search, rules, feeds)
     sound = first_sound(descent, rules, cost_model, verifier) if fault is None else unsound(rules, fault)
     sound = replace(sound, left_out=refuted + sound.left_out)
-    dump(sound, clock.watcher)
+    dump(sound, descent.search, cost_model)
     selection = selected(descent, sound, cost_model, verifier, feeds.values)
     outcome = Outcome(original, verified, descent.search, cost_model, sound, selection, clock.seconds)
     return Result(outcome.model, document(outcome), chosen.external_data)
@@ -172,12 +173,14 @@ def sizes_of(feeds: Feeds) -> Mapping[str, int]:
     return feeds.feeds[0].dims if feeds.feeds else {}
 
 
-def dump(sound: Sound, watcher: Watcher) -> None:
+def dump(sound: Sound, search: Search, cost_model: CostModel) -> None:
     """Leaves the text forms of what was tried last with the watcher."""
-    if sound.attempt.saturation is not None:
-        watcher.dumped("egraph", sound.attempt.saturation.egraph.text)
-    if sound.attempt.found is not None:
-        watcher.dumped("chosen", sound.attempt.found.extraction.graph.text)
+    watcher, saturation, found = search.clock.watcher, sound.attempt.saturation, sound.attempt.found
+    if saturation is not None:
+        byte_price = None if found is None else found.extraction.byte_price
+        watcher.dumped("egraph", lambda: egraph_text(saturation.egraph, cost_model, byte_price, search.sizes))
+    if found is not None:
+        watcher.dumped("chosen", found.extraction.graph.text)
 
 
 def cost(

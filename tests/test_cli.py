@@ -245,8 +245,20 @@ def test_a_stage_can_be_dumped_apart_from_the_table(folder: Path, capsys: pytest
     assert err.splitlines()[0].split() == ["before", "after"]
     assert run("optimize", "m.onnx", *FAST, "--dump", "egraph", "--dump", "chosen") == 0
     out = capsys.readouterr().out
-    assert "by fold-batchnorm-into-conv" in out
-    assert out.count("roots %") == 2
+    assert '"rule": "fold-batchnorm-into-conv"' in out
+    assert out.count("roots %") == 1
+
+
+def test_a_dumped_egraph_is_extracted_at_the_cost_that_was_found(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("optimize", "m.onnx", *FAST, "--dump", "egraph", "--report", "r.json") == 0
+    Path("g.json").write_text(capsys.readouterr().out)
+    assert run("extract", "g.json", "--report", "c.json") == 0
+    found, again = (json.loads(Path(file).read_text()) for file in ("r.json", "c.json"))
+    assert found["choice"]["status"] == again["status"] == "optimal"
+    assert again["cost"] == pytest.approx(found["choice"]["cost"], rel=1e-12)
+    assert again["nodes"] > again["chosen"] > 0
 
 
 def test_progress_is_a_line_per_stage_on_a_terminal_alone() -> None:

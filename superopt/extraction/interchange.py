@@ -1,4 +1,7 @@
-"""Reads and writes e-graphs in the interchange form of egraph-serialize (JSON)."""
+"""Reads and writes e-graphs in the interchange form of egraph-serialize (JSON).
+
+See https://github.com/egraphs-good/egraph-serialize for the form.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from superopt.cost import CostModel
+from superopt.engine.eclasses import EGraph, ENode
 from superopt.errors import ModelError
+from superopt.extraction.pricing import evaluable, price
 from superopt.extraction.problem import Problem, derivable
+from superopt.terms import CONST, type_text
+from superopt.workload import Sizes
 
 
 @dataclass(frozen=True)
@@ -102,3 +110,60 @@ def document(named: NamedProblem, operators: Mapping[int, str] | None = None) ->
         },
         "root_eclasses": [named.class_names[root] for root in problem.roots],
     }
+
+
+def egraph_text(
+    egraph: EGraph, cost_model: CostModel, byte_price: float | None = None, sizes: Mapping[str, int] | None = None
+) -> str:
+    """An e-graph with the prices that ``extract`` goes by under the same arguments, as JSON text.
+
+    What ``read`` makes of it is the problem that ``extract`` solves, but for nodes that cannot be chosen. A constant
+    class has a node ``Const`` that stands for evaluating it. Beside what the form asks for, nodes name the ``rule``
+    that made them.
+    """
+    paid = cost_model.constant_byte if byte_price is None else byte_price
+    priced = price(egraph, cost_model, paid, Sizes(dict(sizes or {})), evaluable(egraph))
+    kept = _choosable(priced.problem)
+    numbers: dict[int, int] = {}
+    names = []
+    for index in kept:
+        owner = priced.problem.node_class[index]
+        numbers[owner] = numbers.get(owner, -1) + 1
+        names.append(f"{owner}.{numbers[owner]}")
+    problem = priced.problem
+    shown = Problem(
+        problem.classes,
+        [problem.node_class[index] for index in kept],
+        [problem.children[index] for index in kept],
+        [problem.costs[index] for index in kept],
+        problem.roots,
+    )
+    made = document(
+        NamedProblem(shown, tuple(names), tuple(map(str, range(problem.classes)))),
+        {number: _operator(priced.node[index]) for number, index in enumerate(kept)},
+    )
+    for name, index in zip(names, kept, strict=True):
+        node = priced.node[index]
+        if node is not None and node.rule is not None:
+            made["nodes"][name]["rule"] = node.rule
+    made["class_data"] = {str(owner): {"type": type_text(egraph.classes[owner].type)} for owner in sorted(numbers)}
+    return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _operator(node: ENode | None) -> str:
+    """A node's operator with its attributes: ``Softmax[axis=1]``."""
+    if node is None:
+        return CONST
+    attrs = ", ".join(f"{name}={json.dumps(value)}" for name, value in node.attrs.items)
+    return f"{node.op}[{attrs}]" if attrs else node.op
+
+
+def _choosable(problem: Problem) -> list[int]:
+    """The nodes that cost something finite and whose children have such nodes, down to leaves."""
+    finite = [cost < math.inf for cost in problem.costs]
+    found = derivable(problem.classes, problem.node_class, problem.children, finite)
+    return [
+        node
+        for node, children in enumerate(problem.children)
+        if finite[node] and all(found[child] for child in children)
+    ]

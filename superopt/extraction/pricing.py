@@ -1,0 +1,127 @@
+"""An e-graph as an extraction problem: what each of its nodes costs, and how its constants are come by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from superopt.cost import CostModel, Operand
+from superopt.engine.eclasses import EClass, EGraph, ENode
+from superopt.extraction.heuristics import by_trees
+from superopt.extraction.problem import Problem
+from superopt.extraction.reduction import Item
+from superopt.terms import ABSENT, CONST, ValueType
+from superopt.workload import Sizes
+
+
+@dataclass(frozen=True)
+class Priced:
+    """An e-graph as an extraction problem: ``node`` is what each of the problem's nodes stands for, None for a constant
+    that is to be evaluated; ``stored`` is its bytes then."""
+
+    problem: Problem
+    node: tuple[ENode | None, ...]
+    stored: tuple[int, ...]
+
+
+def cautious(priced: Priced, caution: float) -> Priced:
+    """The same with nodes that rules made dearer by a fraction."""
+    if not caution:
+        return priced
+    costs = [
+        cost if node is None or node.rule is None else cost * (1 + caution)
+        for cost, node in zip(priced.problem.costs, priced.node, strict=True)
+    ]
+    return replace(priced, problem=replace(priced.problem, costs=costs))
+
+
+def price(
+    egraph: EGraph, cost_model: CostModel, byte_price: float, sizes: Sizes, values: Mapping[int, ENode]
+) -> Priced:
+    """The extraction problem of an e-graph.
+
+    A constant class is a leaf that costs its bytes, if it can be evaluated, or one of its original nodes, left to run;
+    any other class is one of its nodes. ``values`` are the nodes that constant classes are evaluated by.
+    """
+    node_class: list[int] = []
+    children: list[tuple[int, ...]] = []
+    costs: list[float] = []
+    preferred: list[bool] = []
+    nodes: list[ENode | None] = []
+    stored: list[int] = []
+
+    def add(
+        owner: int, kids: tuple[int, ...], cost: float, original: bool, node: ENode | None, nbytes: int = 0
+    ) -> None:
+        node_class.append(owner)
+        children.append(kids)
+        costs.append(cost)
+        preferred.append(original)
+        nodes.append(node)
+        stored.append(nbytes)
+
+    pricer = _pricer(egraph, cost_model, sizes)
+    for owner, eclass in enumerate(egraph.classes):
+        if eclass.constant and owner in values and not isinstance(eclass.type, tuple):
+            nbytes = _stored_bytes(egraph, eclass, sizes)
+            add(owner, (), byte_price * nbytes, values[owner].op == CONST, None, nbytes)
+        for node in eclass.nodes:
+            kids = tuple(child for child in node.children if child != ABSENT)
+            if not eclass.constant:
+                add(owner, kids, pricer(node, eclass.type), node.rule is None, node)
+            elif node.rule is None and node.op != CONST:
+                add(owner, kids, cost_model.kept_constant, True, node)
+    problem = Problem(len(egraph.classes), node_class, children, costs, egraph.roots, preferred)
+    return Priced(problem, tuple(nodes), tuple(stored))
+
+
+def _stored_bytes(egraph: EGraph, eclass: EClass, sizes: Sizes) -> int:
+    """The bytes that a constant class takes when it is stored."""
+    for node in eclass.nodes:
+        if node.op == CONST:
+            return egraph.constants[str(node.attrs["key"])].nbytes
+    return sizes.nbytes(eclass.type)
+
+
+def _pricer(egraph: EGraph, cost_model: CostModel, sizes: Sizes) -> Callable[[ENode, ValueType], float]:
+    """The price of a node, remembered by operator, attributes and what is known of its operands."""
+    numbers: dict[Operand, int] = {}
+    operands = [
+        Operand(eclass.type, eclass.constant, frozenset(node.op for node in eclass.nodes)) for eclass in egraph.classes
+    ]
+    number = [numbers.setdefault(operand, len(numbers)) for operand in operands]
+    known: dict[tuple[str, str, tuple[int, ...], ValueType], float] = {}
+
+    def priced(node: ENode, result: ValueType) -> float:
+        args = tuple(ABSENT if child == ABSENT else number[child] for child in node.children)
+        key = (node.op, node.attrs.text, args, result)
+        cost = known.get(key)
+        if cost is None:
+            given = [None if child == ABSENT else operands[child] for child in node.children]
+            cost = known[key] = cost_model.price(node.op, node.attrs, given, result, sizes)
+        return cost
+
+    return priced
+
+
+def evaluable(egraph: EGraph) -> dict[int, ENode]:
+    """For each constant class that can be evaluated, the node at the head of its smallest derivation (counted in nodes;
+    original ones first among equals)."""
+    values: dict[int, ENode] = {}
+    for owner, eclass in enumerate(egraph.classes):
+        if eclass.constant:
+            values.update((owner, node) for node in eclass.nodes if node.op == CONST)
+    items: dict[int, list[Item]] = {}
+    nodes: dict[int, list[ENode]] = {}
+    for owner, eclass in enumerate(egraph.classes):
+        if eclass.constant and owner not in values:
+            items[owner], nodes[owner] = [], []
+            for node in eclass.nodes:
+                kids = tuple(sorted({child for child in node.children if child != ABSENT and child not in values}))
+                rank = 0 if node.rule is None else 1
+                if all(egraph.classes[child].constant for child in kids):
+                    items[owner].append(Item(1 + 1e-6 * rank, kids, rank, 0))
+                    nodes[owner].append(node)
+    chosen = by_trees(items, lambda owner, index: items[owner][index].cost)
+    values.update((owner, nodes[owner][index]) for owner, index in chosen.items())
+    return values
