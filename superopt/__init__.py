@@ -18,6 +18,7 @@ from superopt.version import __version__
 
 if TYPE_CHECKING:
     from superopt.cost import CostBreakdown, CostModel
+    from superopt.engine.saturate import Limits
     from superopt.errors import InputError, RuleError, SuperoptError, VerificationError
     from superopt.options import Options
     from superopt.pipeline import cost, optimize, verify
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from superopt.rule_text import load as load_rules
     from superopt.rule_text import parse as parse_rules
     from superopt.rules import Rule, RuleSet
+    from superopt.stages import check_rules, extract, saturate
 
 _HOME = {
     "CostBreakdown": ("superopt.cost", "CostBreakdown"),
     "CostModel": ("superopt.cost", "CostModel"),
     "InputError": ("superopt.errors", "InputError"),
+    "Limits": ("superopt.engine.saturate", "Limits"),
     "Options": ("superopt.options", "Options"),
     "Result": ("superopt.result", "Result"),
     "Rule": ("superopt.rules", "Rule"),
@@ -37,10 +40,13 @@ _HOME = {
     "RuleSet": ("superopt.rules", "RuleSet"),
     "SuperoptError": ("superopt.errors", "SuperoptError"),
     "VerificationError": ("superopt.errors", "VerificationError"),
+    "check_rules": ("superopt.stages", "check_rules"),
     "cost": ("superopt.pipeline", "cost"),
+    "extract": ("superopt.stages", "extract"),
     "load_rules": ("superopt.rule_text", "load"),
     "optimize": ("superopt.pipeline", "optimize"),
     "parse_rules": ("superopt.rule_text", "parse"),
+    "saturate": ("superopt.stages", "saturate"),
     "verify": ("superopt.pipeline", "verify"),
 }
 
@@ -48,6 +54,7 @@ __all__ = [
     "CostBreakdown",
     "CostModel",
     "InputError",
+    "Limits",
     "Options",
     "Result",
     "Rule",
@@ -56,10 +63,13 @@ __all__ = [
     "SuperoptError",
     "VerificationError",
     "__version__",
+    "check_rules",
     "cost",
+    "extract",
     "load_rules",
     "optimize",
     "parse_rules",
+    "saturate",
     "verify",
 ]
 

@@ -107,7 +107,7 @@ class Made:
 Pattern: TypeAlias = "Var | Number | Absent | Apply | Output | Made"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rule:
     """A rewrite rule: wherever ``left`` matches and ``when`` and ``only_if`` hold, ``right`` computes the same.
 
@@ -137,6 +137,9 @@ class Rule:
     text: str = field(default="", compare=False)
     file: str = field(default="<text>", compare=False)
     line: int = field(default=1, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<{self.file}:{self.line}: {self.text.rstrip() or self.name}>"
 
     @property
     def stars(self) -> tuple[str, ...]:
@@ -253,7 +256,11 @@ def _renamed_expr(expr: Expr, names: Mapping[str, str]) -> Expr:
     return Expr(ast.unparse(tree), tree)
 
 
-@dataclass(frozen=True)
+_SHOWN = 4
+"""How many rules a rule set's short text names."""
+
+
+@dataclass(frozen=True, repr=False)
 class RuleSet:
     """Rules in order, with unique names."""
 
@@ -264,6 +271,10 @@ class RuleSet:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise OptionError(f"two rules are named {twice}")
+
+    def __repr__(self) -> str:
+        names = [rule.name for rule in self.rules[:_SHOWN]] + ["..."] * (len(self) > _SHOWN)
+        return f"<{len(self)} rules, hash {self.hash}: {', '.join(names) or 'none'}>"
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)

@@ -66,7 +66,15 @@ def test_what_readme_says_to_run_runs(tmp_path: Path) -> None:
                 assert done.returncode == 0, f"superopt {words}\n{done.stdout}{done.stderr}"
                 ran += 1
     assert ran >= 10
-    for written in ("model.opt.onnx", "exact.onnx", "modelled.onnx", "faster.onnx", "mine.onnx", "less.onnx"):
+    for written in (
+        "model.opt.onnx",
+        "exact.onnx",
+        "modelled.onnx",
+        "faster.onnx",
+        "convs.onnx",
+        "mine.onnx",
+        "less.onnx",
+    ):
         onnx.checker.check_model(onnx.load(tmp_path / written))
 
 

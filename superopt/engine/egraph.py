@@ -28,7 +28,6 @@ from superopt.engine.engine_text import (
     interchangeable,
     load_row,
     load_table,
-    makes_weighted,
     quoted,
     term_text,
 )
@@ -218,18 +217,23 @@ class Engine:
         self._run([f"(run done-{number} 1)"])
         return sum(report.num_matches_per_rule.values()), bool(report.updated)
 
-    def settle(self, number: int) -> None:
-        """Draws the consequences of a step of a rule: lets being constant settle, and sets aside what differs from an
-        earlier node in constant weights alone, where the rule makes such nodes."""
-        schedule = "(saturate (run rs-flow))"
-        if makes_weighted(self._rules[number]):
-            schedule += " (run rs-first) (run rs-later)"
-        self._run([f"(run-schedule {schedule})"])
+    def settle(self) -> None:
+        """Lets being constant flow through what a step has made."""
+        self._run(["(run-schedule (saturate (run rs-flow)))"])
+
+    def set_aside(self) -> None:
+        """Keeps rules from nodes that differ from an earlier one of their class in constant weights alone."""
+        self._run(["(run-schedule (run rs-first) (run rs-later))"])
 
     def size(self) -> int:
         """The number of e-nodes."""
         sizes = dict(self._run(["(print-size)"])[-1].sizes)
         return sum(int(size) for name, size in sizes.items() if name.startswith(("op-", "k-")))
+
+    def class_count(self) -> int:
+        """The number of e-classes; reads all of the e-graph out, which takes as long as many a step."""
+        tables = self._engine.freeze().functions
+        return len({row.output for made in self._declared for row in tables[made.suffix].rows})
 
     def declare(self, made: Constructor) -> None:
         """Makes a constructor known."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from superopt.engine.eclasses import EGraph, ENode
 from superopt.engine.egraph import Engine
-from superopt.engine.engine_text import NO_TERM, Constructor, term_text
+from superopt.engine.engine_text import NO_TERM, Constructor, makes_weighted, term_text
 from superopt.engine.matching import Clash
 from superopt.engine.siblings import Siblings, find_siblings
 from superopt.engine.snapshot import Snapshot
@@ -34,7 +34,8 @@ class Saturation:
 
     ``stopped_by`` is ``saturated``, ``iterations``, ``nodes``, ``seconds`` or ``clash``. ``matches`` and
     ``seconds`` are by rule,
-    of those that ran. ``clashes`` name rules that would have merged terms of different types.
+    of those that ran. ``sizes`` are e-nodes before the first iteration and after each, and ``class_counts`` e-classes,
+    where they were asked for. ``clashes`` name rules that would have merged terms of different types.
     """
 
     egraph: EGraph
@@ -44,6 +45,7 @@ class Saturation:
     matches: Mapping[str, int]
     seconds: Mapping[str, float]
     clashes: tuple[Clash, ...] = field(default=())
+    class_counts: tuple[int, ...] = ()
 
 
 Progress = Callable[[int, int], None]
@@ -51,15 +53,20 @@ Progress = Callable[[int, int], None]
 
 
 def saturate(
-    graph: TermGraph, rules: RuleSet, limits: Limits, opset: int, progress: Progress | None = None
-) -> Saturation:
-    """The e-graph of a graph under rules, as they may be used at an opset version."""
+    graph: TermGraph, rules: RuleSet, limits: Limits, opset: int, progress: Progress | None = None,
+    *, count_classes: bool = False,
+) -> Saturation:  # fmt: skip
+    """The e-graph of a graph under rules, as they may be used at an opset version.
+
+    ``count_classes`` asks for e-classes by iteration, which takes time.
+    """
     usable = applicable(graph, rules)
     arities = _arities(graph)
     with Engine(graph, opset) as engine:
         turns = tuple(_Turn(rule, engine.add_rule(rule, arities), _patience(graph)) for rule in usable)
         run = _Run(engine, limits, _most_nodes(graph, limits), time.perf_counter())
         sizes = [engine.size()]
+        class_counts = [engine.class_count()] if count_classes else []
         phase = "ordinary"
         while turns:
             if len(sizes) > limits.iterations:
@@ -69,6 +76,8 @@ def saturate(
                 turn.resting = max(0, turn.resting - 1)
             changed = run.iterate([turn for turn in turns if turn.rule.siblings == (phase == "siblings")])
             sizes.append(engine.size())
+            if count_classes:
+                class_counts.append(engine.class_count())
             if progress is not None:
                 progress(len(sizes) - 1, sizes[-1])
             if run.stopped_by is not None:
@@ -88,7 +97,7 @@ def saturate(
         return Saturation(
             engine.freeze(), run.stopped_by or "saturated", len(sizes) - 1, tuple(sizes),
             {turn.rule.name: turn.matches for turn in turns}, {turn.rule.name: turn.seconds for turn in turns},
-            engine.clashes,
+            engine.clashes, tuple(class_counts),
         )  # fmt: skip
 
 
@@ -126,7 +135,7 @@ class _Run:
 
     def iterate(self, turns: Sequence[_Turn]) -> bool:
         """Gives each rule that does not rest one step; whether anything changed."""
-        changed = False
+        changed = weighted = False
         for turn in turns:
             if turn.resting:
                 continue
@@ -136,7 +145,8 @@ class _Run:
             else:
                 count, updated = self.engine.step(turn.number)
             if updated:
-                self.engine.settle(turn.number)
+                self.engine.settle()
+                weighted |= makes_weighted(turn.rule)
             now = time.perf_counter()
             turn.took(count, now - begun)
             changed |= updated
@@ -146,6 +156,9 @@ class _Run:
             if updated and self.engine.size() > self.most_nodes:
                 self.stopped_by = "nodes"
                 break
+        # One pass over all such nodes takes as long as a rule does, so it is not made after every rule.
+        if weighted:
+            self.engine.set_aside()
         return changed
 
 

@@ -98,10 +98,10 @@ class Search:
         limits = limits_of(self.options.limit)
         return limits if self.deadline is None else replace(limits, seconds=self._left(0.0))
 
-    def saturate(self, rules: RuleSet) -> Saturation:
-        """The saturated e-graph under these rules."""
+    def saturate(self, rules: RuleSet, *, count_classes: bool = False) -> Saturation:
+        """The saturated e-graph under these rules; with its e-classes by iteration where that is asked for."""
         with self.clock.stage("saturate"):
-            return saturate(self.graph, rules, self.limits, self.lowered.model.opset)
+            return saturate(self.graph, rules, self.limits, self.lowered.model.opset, count_classes=count_classes)
 
     def price(self, found: Found, cost_model: CostModel) -> float:
         """What running a model costs, by any cost model."""

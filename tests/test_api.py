@@ -1,0 +1,117 @@
+"""The stages from Python, as those who research rules call them, and what a notebook shows of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import superopt
+
+TWO_SCALES = """
+rule merge-two-scales: reassociates
+  Add(Mul(x, c), Mul(x, d)) => Mul(x, Add(c, d))
+  only if constant(c, d)
+"""
+
+
+@pytest.fixture
+def model() -> onnx.ModelProto:
+    """Relu(2 x + 3 x) for a float32 x of shape [batch, 8]."""
+    weights = [numpy_helper.from_array(np.full(8, value, np.float32), name) for name, value in (("c", 2), ("d", 3))]
+    nodes = [
+        helper.make_node("Mul", ["x", "c"], ["xc"]),
+        helper.make_node("Mul", ["x", "d"], ["xd"]),
+        helper.make_node("Add", ["xc", "xd"], ["s"]),
+        helper.make_node("Relu", ["s"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 8]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "scales", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_write_check_saturate_extract_verify(model: onnx.ModelProto, tmp_path: Path) -> None:
+    rules = superopt.parse_rules(TWO_SCALES)
+    assert superopt.check_rules(rules, points=8).passed
+
+    saturated = superopt.saturate(model, rules)
+    assert saturated.stopped_by == "saturated"
+    assert dict(saturated.matches) == {"merge-two-scales": 1}
+    # x, c, d and four operators; then Mul(x, c + d) and the sum of the weights.
+    assert (saturated.nodes[0], saturated.nodes[-1]) == (7, 9)
+    assert (saturated.classes[0], saturated.classes[-1]) == (7, 8)
+    assert len(saturated.nodes) == len(saturated.classes) == saturated.saturation.iterations + 1
+
+    chosen = superopt.extract(saturated, "nodes")
+    assert (chosen.before, chosen.after) == (4, 2)
+    assert chosen.bound <= chosen.cost
+    assert chosen.gap == 0
+    assert [node.op_type for node in chosen.model.graph.node] == ["Mul", "Relu"]
+    assert superopt.verify(model, chosen.model).agree
+    chosen.save(tmp_path / "less.onnx")
+    onnx.checker.check_model(onnx.load(tmp_path / "less.onnx"))
+
+    nothing = superopt.extract(superopt.saturate(model, rules.without("merge-two-scales")), "nodes")
+    assert (nothing.after, dict(nothing.rules_used)) == (4, {})
+
+
+def test_the_model_of_a_choice_is_the_callers_own(model: onnx.ModelProto) -> None:
+    chosen = superopt.extract(superopt.saturate(model, superopt.parse_rules(TWO_SCALES)), "nodes")
+    del chosen.model.graph.node[:]
+    assert len(chosen.model.graph.node) == 2
+
+
+def test_limits_are_text_a_mapping_or_a_record(model: onnx.ModelProto) -> None:
+    rules = superopt.parse_rules(TWO_SCALES)
+    for limits in ("iterations=1", {"iterations": 1}, superopt.Limits(iterations=1)):
+        assert superopt.saturate(model, rules, limits).saturation.iterations == 1
+    with pytest.raises(superopt.InputError, match="expected one of nodes, iterations, seconds"):
+        superopt.saturate(model, rules, "rounds=1")
+
+
+def test_growth_that_is_not_allowed_leaves_the_original() -> None:
+    rules = superopt.parse_rules("rule outer: reassociates\n  Mul(Mul(x, c), d) => Mul(x, Mul(c, d))\n")
+    nodes = [helper.make_node("Mul", ["x", "c"], ["h"]), helper.make_node("Mul", ["h", "d"], ["y"])]
+    weights = [
+        numpy_helper.from_array(np.full(shape, 2, np.float32), name) for name, shape in (("c", (256, 1)), ("d", (256,)))
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [256, 256]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "outer", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    saturated = superopt.saturate(model, rules)
+    assert superopt.extract(saturated, "nodes").after == 1
+    assert superopt.extract(saturated, "nodes", max_growth=0.5).after == 2
+
+
+def test_checking_tells_which_rule_fails_and_how() -> None:
+    wrong = TWO_SCALES.replace("Add(c, d)", "Sub(c, d)").replace("merge", "take")
+    checked = superopt.check_rules(superopt.parse_rules(TWO_SCALES) + superopt.parse_rules(wrong), points=8)
+    assert not checked.passed
+    assert [result.rule for result in checked.failures] == ["take-two-scales"]
+    assert "take-two-scales: agrees" in repr(checked)
+    assert len(checked) == 2
+    assert checked[0].passed
+
+
+def test_what_a_notebook_shows_is_short(model: onnx.ModelProto) -> None:
+    rules = superopt.load_rules("default")
+    assert repr(rules).startswith(f"<{len(rules)} rules, hash {rules.hash}: ")
+    assert len(repr(rules)) < 400
+    (rule,) = superopt.parse_rules(TWO_SCALES)
+    assert "merge-two-scales: reassociates" in repr(rule)
+    saturated = superopt.saturate(model, superopt.parse_rules(TWO_SCALES))
+    assert "7 -> 9 e-nodes" in repr(saturated)
+    assert "merge-two-scales 1" in repr(saturated)
+    assert "4 -> 2" in repr(superopt.extract(saturated, "nodes"))
+
+
+def test_rule_sets_add_and_restrict() -> None:
+    mine, identity = superopt.parse_rules(TWO_SCALES), superopt.load_rules("identity")
+    both = mine + identity
+    assert len(both) == len(mine) + len(identity)
+    assert both.only("merge-two-scales") == mine
+    assert both.without("merge-two-scales") == identity
+    assert both + mine == both
