@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from superopt.version import __version__
 
 if TYPE_CHECKING:
-    from superopt.cost import CostBreakdown, CostModel
+    from superopt.cost import CostBreakdown, CostModel, cost
     from superopt.engine.saturate import Limits
     from superopt.errors import InputError, RuleError, SuperoptError, VerificationError
     from superopt.options import Options
-    from superopt.pipeline import cost, optimize, verify
+    from superopt.pipeline import optimize, verify
     from superopt.result import Result
     from superopt.rule_text import load as load_rules
     from superopt.rule_text import parse as parse_rules
@@ -41,7 +41,7 @@ _HOME = {
     "SuperoptError": ("superopt.errors", "SuperoptError"),
     "VerificationError": ("superopt.errors", "VerificationError"),
     "check_rules": ("superopt.stages", "check_rules"),
-    "cost": ("superopt.pipeline", "cost"),
+    "cost": ("superopt.cost", "cost"),
     "extract": ("superopt.stages", "extract"),
     "load_rules": ("superopt.rule_text", "load"),
     "optimize": ("superopt.pipeline", "optimize"),

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import onnx
 
 from superopt.bodies.descent import Descent
-from superopt.cost import CostBreakdown, CostModel, graph_cost
+from superopt.cost import CostModel
 from superopt.cost import load as load_cost_model
+from superopt.costs.timing import Runtime
 from superopt.errors import EvaluationError
 from superopt.evaluate import check_libraries
 from superopt.extraction.interchange import egraph_text
@@ -25,10 +26,9 @@ from superopt.models.convert import converted
 from superopt.models.interface import interface_difference
 from superopt.models.model import Model, load
 from superopt.numeric import settle
-from superopt.options import DEFAULT_COST_MODEL, Feed, Options, options
+from superopt.options import Feed, Options, options
 from superopt.prepare import prepared
 from superopt.progress import Clock, Watcher
-from superopt.reporting.inspection import value_names
 from superopt.reporting.outcome import Outcome, document
 from superopt.result import Result
 from superopt.rule_text import load as load_rules
@@ -146,7 +146,9 @@ def rules_of(chosen: Options) -> RuleSet:
 
 def cost_model_of(chosen: Options) -> CostModel:
     """The cost model that the options name. Raises ``CostModelError``."""
-    return chosen.cost if isinstance(chosen.cost, CostModel) else load_cost_model(chosen.cost)
+    if isinstance(chosen.cost, CostModel):
+        return chosen.cost
+    return load_cost_model(chosen.cost, Runtime(threads=chosen.threads))
 
 
 def with_libraries(original: Model, chosen: Options) -> Model:
@@ -181,19 +183,6 @@ def dump(sound: Sound, search: Search, cost_model: CostModel) -> None:
         watcher.dumped("egraph", lambda: egraph_text(saturation.egraph, cost_model, byte_price, search.sizes))
     if found is not None:
         watcher.dumped("chosen", found.extraction.graph.text)
-
-
-def cost(
-    model: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model, cost_model: str | CostModel = DEFAULT_COST_MODEL
-) -> CostBreakdown:
-    """What running a model costs under a cost model (a name, a file, or a ``CostModel``), node by node.
-
-    Nodes are named by the values that they make. Raises ``InputError`` where the model or the cost model is at fault.
-    """
-    lowered = lower(load(model))
-    names = value_names(lowered)
-    chosen = cost_model if isinstance(cost_model, CostModel) else load_cost_model(cost_model)
-    return graph_cost(lowered.graph, chosen, names=[names.get(i, f"%{i}") for i in range(len(lowered.graph.nodes))])
 
 
 def verify(

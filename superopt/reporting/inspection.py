@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from superopt.cost import FREE, CostBreakdown, CostModel, graph_cost
+from superopt.cost import CostBreakdown, CostModel, model_cost
 from superopt.lowering.lower import Lowered
 from superopt.models.external import tensors
 from superopt.models.model import Model, serialized
@@ -41,7 +41,8 @@ class NodeLine(TypedDict):
 
 
 class Inspection(TypedDict):
-    """The document. ``nodes`` counts operators in normal form, so without Constant nodes and what nothing needs."""
+    """The document. ``nodes`` are operators in normal form, so without Constant nodes and what nothing needs; those of
+    bodies come last."""
 
     format: str
     source: str
@@ -63,8 +64,7 @@ class Inspection(TypedDict):
 def inspection(lowered: Lowered, cost_model: CostModel, sizes: Mapping[str, int] | None = None) -> Inspection:
     """The document about a lowered model; operators in order of cost."""
     model, graph = lowered.model, lowered.graph
-    names = value_names(lowered)
-    priced = graph_cost(graph, cost_model, sizes, [names.get(index, f"%{index}") for index in range(len(graph.nodes))])
+    priced = model_cost(lowered, cost_model, sizes)
     stored = {tensor.name for tensor in model.proto.graph.initializer}
     types = {name: graph.types[term] for name, term in lowered.value_terms.items()}
     return {
@@ -83,8 +83,8 @@ def inspection(lowered: Lowered, cost_model: CostModel, sizes: Mapping[str, int]
         "operators": operator_costs(priced),
         "opaque": opaque_operators(lowered),
         "nodes": [
-            {"name": item.name, "operator": item.op, "type": kind, "cost": item.cost}
-            for item, kind in zip(priced.nodes, _operator_types(lowered), strict=True)
+            {"name": item.name, "operator": item.op, "type": type_text(item.type), "cost": item.cost}
+            for item in priced.nodes
         ],
     }
 
@@ -111,25 +111,8 @@ def opaque_operators(lowered: Lowered) -> list[Opaque]:
     return list(found.values())
 
 
-def value_names(lowered: Lowered) -> dict[int, str]:
-    """What the model calls its terms: a value's first name, or the first output of an operator with several."""
-    names: dict[int, str] = {}
-    for name, term in lowered.value_terms.items():
-        names.setdefault(term, name)
-    for term, index in lowered.sources.items():
-        outputs = [name for name in lowered.model.proto.graph.node[index].output if name]
-        if outputs:
-            names.setdefault(term, outputs[0])
-    return names
-
-
 def _named(name: str, types: Mapping[str, ValueType]) -> Named:
     return {"name": name, "type": type_text(types.get(name))}
-
-
-def _operator_types(lowered: Lowered) -> list[str]:
-    graph = lowered.graph
-    return [type_text(kind) for node, kind in zip(graph.nodes, graph.types, strict=True) if node.op not in FREE]
 
 
 def model_bytes(model: Model) -> int:

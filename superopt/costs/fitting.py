@@ -1,0 +1,84 @@
+"""A roofline fitted to what was timed: for what was not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import median
+
+from superopt.costs.instances import Instance, Leaf
+from superopt.costs.model import CostModel, Family
+from superopt.costs.operands import Operand
+from superopt.shapes import infer
+from superopt.terms import ABSENT, OPAQUE, Attrs, Node, TensorType
+
+LEAST = 3
+"""Timed instances of an operator from which it has a factor of its own."""
+
+_SHORTEST = 1e-7
+"""Seconds below which a ratio says nothing."""
+
+
+def instance_of_key(key: str) -> Instance:
+    """The instance whose key this is. Raises ValueError for another text."""
+    leaves, nodes, outputs = json.loads(key)
+    return Instance(
+        tuple(Leaf(dtype, tuple(shape), constant, content) for dtype, shape, constant, content in leaves),
+        tuple(Node(op, tuple(args), Attrs(attrs)) for op, attrs, args in nodes),
+        tuple(outputs),
+    )
+
+
+def fitted(model: CostModel, seconds: Mapping[str, float]) -> CostModel:
+    """The model scaled to the seconds of instances by their keys: each operator of a family by the median ratio of
+    measured to predicted where there are enough of it, all others by the median of these.
+
+    With nothing timed it is the model itself.
+    """
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for key, taken in seconds.items():
+        priced = _price(model, instance_of_key(key))
+        if priced is not None and taken > _SHORTEST and priced[1] > 0:
+            ratios.setdefault(priced[0], []).append(taken / priced[1])
+    if not ratios:
+        return model
+    every = median([ratio for found in ratios.values() for ratio in found])
+    families: dict[str, Family] = {}
+    for (op, name), found in sorted(ratios.items()):
+        if len(found) >= LEAST:
+            family = model.families.get(name, Family((op,)))
+            families[f"{name or 'plain'}, {op}"] = _scaled(replace(family, operators=(op,)), median(found) / every)
+    return replace(
+        model, node=model.node * every, flop=model.flop * every, byte=model.byte * every,
+        families={**_in_order(families), **model.families},
+    )  # fmt: skip
+
+
+def _in_order(families: Mapping[str, Family]) -> dict[str, Family]:
+    """Narrow kinds before those that take any."""
+    return dict(sorted(families.items(), key=lambda item: item[1].kind == "any"))
+
+
+def _scaled(family: Family, factor: float) -> Family:
+    return replace(family, node=family.node * factor, flop=family.flop * factor, byte=family.byte * factor)
+
+
+def _price(model: CostModel, instance: Instance) -> tuple[tuple[str, str], float] | None:
+    """The operator and family of an instance of one operator, and its price by the formula."""
+    if len(instance.nodes) != 1 or instance.nodes[0].op == OPAQUE:
+        return None
+    (node,) = instance.nodes
+    operands = [
+        None if arg == ABSENT else Operand(_type(instance.leaves[arg]), instance.leaves[arg].constant)
+        for arg in node.args
+    ]
+    types = [None if operand is None else operand.type for operand in operands]
+    result = infer(node.op, node.attrs, types, [operand is not None for operand in operands])
+    family = model.family(node.op, node.attrs, operands)
+    name = next((name for name, known in model.families.items() if known is family), "")
+    return (node.op, name), model.formula(node.op, node.attrs, operands, result)
+
+
+def _type(leaf: Leaf) -> TensorType:
+    return TensorType(leaf.dtype, leaf.shape)

@@ -1,0 +1,301 @@
+"""Seconds that an operator instance takes in onnxruntime, without what a session's call costs by itself.
+
+The runtime optimizes the instance's model once, as it would the operators in a whole model, and writes what it made of
+it. Of that, conversions into a blocked layout and out of it are taken off the ends: between operators that both work on
+it there are none, and where there are some they have a price of their own. What is left is repeated side by side in one
+graph, which runs with optimizations off, so that nothing is folded or merged; the difference of a graph with many
+replicas and one with a single one, over their number, is the time of an instance. An instance that takes long by itself
+is timed alone, and the time of an empty call is taken off.
+
+On one thread the processor's time counts, which other processes do not add to; else the clock's. The median of the
+samples is kept.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from superopt.costs.instances import Instance, inputs_of, instance_model
+from superopt.errors import EvaluationError, OptionError
+
+CPU = "CPUExecutionProvider"
+
+LEAST_SAMPLES, MOST_SAMPLES = 7, 41
+SECONDS = 0.06
+"""How long an instance is sampled, once it is warm; at least ``LEAST_SAMPLES`` times."""
+
+_LONG = 400e-6
+"""Seconds from which one instance is timed alone."""
+
+_DIFFERENCE = 200e-6
+"""Seconds that the replicas of a graph take together, about."""
+
+_MOST_REPLICAS = 48
+_MOST_BYTES = 64e6
+"""Bytes of weights that a graph of replicas may have, for each replica has its own."""
+
+_LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})
+_WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one instance: the median, half the distance of the quartiles, and how many samples there were."""
+
+    seconds: float
+    spread: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where instances run: an execution provider of onnxruntime, and a number of threads (0 is the runtime's own
+    choice)."""
+
+    provider: str = CPU
+    threads: int = 0
+
+    def check(self) -> None:
+        """Raises OptionError where this onnxruntime does not have the provider."""
+        import onnxruntime
+
+        available = onnxruntime.get_available_providers()
+        if self.provider not in available:
+            raise OptionError(
+                f"provider: onnxruntime has no {self.provider!r} here, expected one of {', '.join(available)}"
+            )
+
+
+def time_instance(instance: Instance, runtime: Runtime) -> Timing:
+    """The seconds of an instance. Raises EvaluationError where it cannot be run."""
+    try:
+        return _time(instance, runtime)
+    except EvaluationError:
+        raise
+    except Exception as error:  # onnxruntime has no common base class for its own.
+        raise EvaluationError(f"{instance.name}: cannot be timed: {' '.join(str(error).split())}") from error
+
+
+def _time(instance: Instance, runtime: Runtime) -> Timing:
+    proto, feeds, optimized = _prepared(instance, runtime)
+    if not proto.graph.node:
+        return Timing(0.0, 0.0, 1)  # The runtime leaves nothing to run: a shape that is known, an Identity.
+    one = _call(_replicated(proto, 1), feeds, runtime, optimized)
+    clock = clock_of(runtime)
+    once = min(_seconds(one, clock) for _ in range(_WARM_UP)) - empty_call(runtime)
+    if once > _LONG:
+        taken = [each - empty_call(runtime) for each in _samples(lambda: _seconds(one, clock))]
+        return _timing(taken)
+    weights = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
+    replicas = math.ceil(_DIFFERENCE / max(once, 1e-6))
+    replicas = max(1, min(replicas, _MOST_REPLICAS, int(_MOST_BYTES / max(1, weights))))
+    many = _call(_replicated(proto, 1 + replicas), feeds, runtime, optimized)
+    for _ in range(_WARM_UP):
+        many()
+
+    def difference() -> float:
+        return (_seconds(many, clock) - _seconds(one, clock)) / replicas
+
+    return _timing(_samples(difference))
+
+
+def clock_of(runtime: Runtime) -> Callable[[], float]:
+    """The clock that tells this runtime's time best."""
+    return time.thread_time if runtime.threads == 1 and runtime.provider == CPU else time.perf_counter
+
+
+@lru_cache(maxsize=16)
+def empty_call(runtime: Runtime) -> float:
+    """The seconds that a call of a session takes by itself, with one input and one output that are tiny."""
+    nodes = [onnx.helper.make_node("Neg", ["x"], ["y0"])]
+    nodes += [onnx.helper.make_node("Neg", [f"y{index}"], [f"y{index + 1}"]) for index in range(32)]
+    calls = []
+    for count in (1, 33):
+        graph = onnx.helper.make_graph(
+            nodes[:count], "empty",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])],
+            [onnx.helper.make_tensor_value_info(f"y{count - 1}", onnx.TensorProto.FLOAT, [1])],
+        )  # fmt: skip
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        calls.append(_call(model, {"x": np.ones(1, np.float32)}, runtime, optimized=False))
+    clock = clock_of(runtime)
+    for call in calls * _WARM_UP:
+        call()
+    one, many = (median(_samples(lambda call=call: _seconds(call, clock))) for call in calls)  # type: ignore[misc]
+    return float(max(0.0, one - (many - one) / 32))
+
+
+def _prepared(instance: Instance, runtime: Runtime) -> tuple[onnx.ModelProto, Mapping[str, NDArray[np.generic]], bool]:
+    """The model to replicate, its inputs, and whether the runtime is to optimize it yet.
+
+    For the CPU it is what the runtime made of the instance; other providers cannot always write that.
+    """
+    proto, feeds = instance_model(instance), inputs_of(instance)
+    if runtime.provider != CPU:
+        return proto, feeds, True
+    made = _optimized(proto, runtime)
+    return (*_without_layout(made, feeds, runtime), False)
+
+
+def _optimized(proto: onnx.ModelProto, runtime: Runtime) -> onnx.ModelProto:
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
+        path = Path(folder) / "optimized.onnx"
+        options = _options(runtime, optimized=True)
+        options.optimized_model_filepath = str(path)
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=[runtime.provider])
+        return onnx.load(path)
+
+
+def _without_layout(
+    proto: onnx.ModelProto, feeds: Mapping[str, NDArray[np.generic]], runtime: Runtime
+) -> tuple[onnx.ModelProto, Mapping[str, NDArray[np.generic]]]:
+    """The model without conversions of layout at its ends; an input is then what the conversion made of it."""
+    graph = proto.graph
+    given = {value.name for value in graph.input}
+    inner = [node for node in graph.node if node.op_type not in _LAYOUT]
+    ends = [
+        node for node in graph.node if node.op_type in _LAYOUT and (node.input[0] in given or not _used(node, inner))
+    ]
+    if not ends or not inner:
+        return proto, feeds
+    converted = {node.output[0]: node.input[0] for node in ends if node.input[0] in given}
+    fed = dict(feeds)
+    if converted:
+        probe = onnx.ModelProto()
+        probe.CopyFrom(proto)
+        del probe.graph.node[:], probe.graph.output[:]
+        probe.graph.node.extend(node for node in ends if node.output[0] in converted)
+        probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in converted)
+        used = {name for node in probe.graph.node for name in node.input}
+        _keep(probe.graph.input, used)
+        _keep(probe.graph.initializer, used)
+        session = _session(probe, runtime, optimized=False)
+        fed.update(
+            zip(converted, session.run(None, {name: feeds[name] for name in set(converted.values())}), strict=True)
+        )
+    kept = [node for node in graph.node if node not in ends]
+    results = {node.output[0]: node.input[0] for node in ends}
+    names = [results.get(value.name, value.name) for value in graph.output]
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    del made.graph.node[:], made.graph.output[:], made.graph.value_info[:]
+    made.graph.node.extend(kept)
+    made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    for name in converted:
+        element = onnx.helper.np_dtype_to_tensor_dtype(fed[name].dtype)
+        made.graph.input.append(onnx.helper.make_tensor_value_info(name, element, fed[name].shape))
+    used = {name for node in kept for name in node.input}
+    _keep(made.graph.input, used)
+    return made, {value.name: fed[value.name] for value in made.graph.input}
+
+
+def _used(node: onnx.NodeProto, others: list[onnx.NodeProto]) -> bool:
+    return any(node.output[0] in other.input for other in others)
+
+
+def _keep(field: Any, names: set[str]) -> None:
+    for index in reversed([place for place, item in enumerate(field) if item.name not in names]):
+        del field[index]
+
+
+def _replicated(proto: onnx.ModelProto, count: int) -> onnx.ModelProto:
+    """The model's nodes so many times over, on the same inputs, each time with weights of its own."""
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    graph = made.graph
+    given = {value.name for value in graph.input}
+    nodes, weights = list(proto.graph.node), list(proto.graph.initializer)
+    outputs = [value.name for value in proto.graph.output]
+    del graph.node[:], graph.initializer[:], graph.output[:], graph.value_info[:]
+    for number in range(count):
+
+        def renamed(name: str, number: int = number) -> str:
+            return name if not name or name in given else f"{name}@{number}"
+
+        for node in nodes:
+            copy = graph.node.add()
+            copy.CopyFrom(node)
+            copy.name = f"{node.name or node.op_type}@{number}"
+            copy.input[:] = [renamed(name) for name in node.input]
+            copy.output[:] = [renamed(name) for name in node.output]
+        for tensor in weights:
+            stored = graph.initializer.add()
+            stored.CopyFrom(tensor)
+            stored.name = renamed(tensor.name)
+        graph.output.extend(onnx.ValueInfoProto(name=renamed(name)) for name in outputs if name not in given)
+    return made
+
+
+def _options(runtime: Runtime, *, optimized: bool) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = runtime.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options
+
+
+def _session(proto: onnx.ModelProto, runtime: Runtime, *, optimized: bool) -> Any:
+    import onnxruntime
+
+    options = _options(runtime, optimized=optimized)
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=[runtime.provider])
+
+
+def _call(
+    proto: onnx.ModelProto, feeds: Mapping[str, NDArray[np.generic]], runtime: Runtime, optimized: bool
+) -> Callable[[], None]:
+    """One run of a model, whose outputs stay where the runtime made them."""
+    session = _session(proto, runtime, optimized=optimized)
+    binding = session.io_binding()
+    for value in session.get_inputs():
+        binding.bind_cpu_input(value.name, feeds[value.name])
+    for value in session.get_outputs():
+        binding.bind_output(value.name)
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+
+    run()
+    return run
+
+
+def _seconds(call: Callable[[], None], clock: Callable[[], float]) -> float:
+    begin = clock()
+    call()
+    return clock() - begin
+
+
+def _samples(sample: Callable[[], float]) -> list[float]:
+    taken: list[float] = []
+    start = time.perf_counter()
+    while len(taken) < MOST_SAMPLES:
+        taken.append(sample())
+        if len(taken) >= LEAST_SAMPLES and time.perf_counter() - start > SECONDS:
+            break
+    return taken
+
+
+def _timing(taken: list[float]) -> Timing:
+    ordered = sorted(taken)
+    quarter = len(ordered) // 4
+    spread = (ordered[-1 - quarter] - ordered[quarter]) / 2
+    return Timing(max(0.0, median(ordered)), spread, len(ordered))
