@@ -1,4 +1,4 @@
-"""``superopt extract``: the signatures of commands for research on e-graphs."""
+"""``superopt extract`` and ``superopt experiment``: the signatures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from superopt.cli.app import ReportFile, app
+from superopt.cli.app import DEFAULTS, ReportFile, app
+from superopt.rules import EXCUSES, NUMERIC_CLASSES
 
 
 @app.command()
@@ -28,3 +29,67 @@ def extract(
     from superopt.cli.extract import run_extract
 
     raise typer.Exit(run_extract(source, seconds=seconds, report=report))
+
+
+@app.command()
+def experiment(
+    models: Annotated[list[str], typer.Argument(metavar="MODELS...", help="The models to read.", show_default=False)],
+    output: Annotated[
+        str, typer.Option("-o", "--output", metavar="DIR", help="Folder of results; resumed if it is there.")
+    ],
+    rules: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|FILE", help=f"Rule set, or several joined by +; repeatable. [default: {DEFAULTS.rules[0]}]"
+        ),
+    ] = None,
+    cost: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE", help=f"Cost model; repeatable. [default: {DEFAULTS.cost}]")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them; repeatable."),
+    ] = None,
+    numeric: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may change. [default: {DEFAULTS.numeric}]"),
+    ] = None,
+    ignoring: Annotated[
+        list[str] | None,
+        typer.Option(metavar=",".join(EXCUSES), help="Values that the models are promised not to hold."),
+    ] = None,
+    max_growth: Annotated[
+        str | None, typer.Option(metavar="5%|0.05|none", help="How much larger results may be. [default: 5%]")
+    ] = None,
+    leave_one_out: Annotated[
+        str | None, typer.Option(metavar="rules|families", help="Leave out each that matched, in turn.")
+    ] = None,
+    latency: Annotated[bool, typer.Option("--latency", help="Time each result too; use --jobs 1 then.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the results.")] = False,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Cells at a time; -1 for one per processor.")] = -1,
+    backend: Annotated[
+        str | None, typer.Option(metavar="NAME", help="joblib backend: loky, threading, dask ... [default: loky]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of sample inputs.")] = 0,
+) -> None:
+    """Measure models x rule sets x cost models x limits, in parallel; run it again to resume.
+
+    Exit code 0: all cells measured. 1: some failed, and their lines say why. 2: bad input.
+    """
+    from superopt.cli.experiment import run_experiment
+    from superopt.experiment.grid import Grid
+    from superopt.experiment.run import Workers
+    from superopt.options import options, parse_limit
+
+    growth = {} if max_growth is None else {"max_growth": max_growth}
+    common = options(numeric=numeric, ignoring=ignoring, seed=seed, **growth)
+    grid = Grid(
+        tuple(models),
+        tuple(rules or DEFAULTS.rules),  # type: ignore[arg-type]  # the default is a name
+        tuple(cost or (str(DEFAULTS.cost),)),
+        tuple(parse_limit(text) for text in limit or ()) or ({},),
+        common,
+        verify=not no_verify,
+        latency=latency,
+    )
+    raise typer.Exit(run_experiment(grid, output, leave_one_out, Workers(jobs, backend)))

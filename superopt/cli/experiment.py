@@ -1,0 +1,54 @@
+"""``superopt experiment``: a line for each cell that is finished, a table of all, two files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from superopt.errors import OptionError
+from superopt.experiment.cell import CellDocument
+from superopt.experiment.grid import LEAVE_OUTS, Cell, Grid, LeaveOut
+from superopt.experiment.run import Workers, experiment
+from superopt.experiment.table import ExperimentDocument, contribution_rows, rows
+from superopt.reporting import render
+
+OK, FAILED = 0, 1
+
+
+def run_experiment(grid: Grid, output: str, leave_one_out: str | None, workers: Workers) -> int:
+    """Measures all cells and prints them; whether none failed. Raises ``InputError`` before anything is run."""
+    made = experiment(grid, output, leave_one_out=_leave_out(leave_one_out), workers=workers, progress=_progress)
+    _show(made, output)
+    return FAILED if any(cell["failure"] is not None for cell in made["cells"]) else OK
+
+
+def _leave_out(given: str | None) -> LeaveOut | None:
+    for known in LEAVE_OUTS:
+        if given == known:
+            return known
+    if given is None:
+        return None
+    raise OptionError(f"leave-one-out: '{given}' is not a choice, expected one of {', '.join(LEAVE_OUTS)}")
+
+
+def _progress(finished: int, count: int, cell: Cell, document: CellDocument) -> None:
+    outcome = f"failed: {document['failure']}" if document["failure"] else f"{document['wall_seconds']:.2f} s"
+    typer.echo(f"[{finished}/{count}] {cell.label}: {outcome}", err=True)
+
+
+def _show(made: ExperimentDocument, output: str) -> None:
+    cells = render.table(
+        "model", "rules", "cost", "limit", "e-nodes", "e-classes", "s", "before", "after", "", "gap", "", left=4
+    )
+    for row in rows(made):
+        cells.add_row(*row)
+    parts: list[object] = [cells]
+    if made["contributions"]:
+        less = render.table("model", "rules", "cost", "limit", "without it", "", "e-nodes", "s", left=5)
+        for row in contribution_rows(made):
+            less.add_row(*row)
+        parts += ["", "what each brings, as a share of the original's cost, and takes", less]
+    folder = Path(output)
+    parts.append(f"{len(made['cells'])} cells -> {folder / 'experiment.json'}, {folder / 'experiment.csv'}")
+    render.show(parts, render.console())  # type: ignore[arg-type]  # tables and texts

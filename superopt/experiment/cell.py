@@ -1,0 +1,174 @@
+"""One cell, measured: the stages run one after the other, and what each of them came to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypedDict
+
+from superopt.evaluate import Runner
+from superopt.experiment.grid import Cell
+from superopt.measure import measure_calls
+from superopt.models.model import Model
+from superopt.models.model import load as load_model
+from superopt.pipeline import feeds_of
+from superopt.progress import Clock, Watcher
+from superopt.reporting.inspection import model_bytes
+from superopt.reporting.report import BeforeAfter, Latency
+from superopt.stages import Chosen, Saturated, extract, saturated
+from superopt.verification.verdict import Verifier, bound_of, outputs
+
+FORMAT = "superopt experiment cell 1"
+SECONDS = 4.0
+"""How long the original and what was chosen are timed, in turn."""
+
+
+class Verified(TypedDict):
+    """Whether the result may stand for the original; the largest absolute error of any output against float64, of the
+    original and of the result, and the largest difference between the two (None where there is no such truth)."""
+
+    agree: bool
+    reason: str
+    original_error: float | None
+    new_error: float | None
+    difference: float | None
+
+
+class Measured(TypedDict):
+    """The figures of a cell. ``e_nodes`` and ``e_classes`` are before the first iteration and after each; ``cost`` is
+    what running the model costs in ``unit``, ``objective`` what was minimized (with constants' bytes), ``bound`` its
+    proven lower bound, ``gap`` the part of it between the two. ``seconds`` are by stage."""
+
+    stopped_by: str
+    iterations: int
+    e_nodes: list[int]
+    e_classes: list[int]
+    rules: int
+    matches: dict[str, int]
+    rule_seconds: dict[str, float]
+    cost: dict[str, float]
+    unit: str
+    objective: float
+    bound: float
+    gap: float
+    status: str
+    nodes: BeforeAfter
+    bytes: BeforeAfter
+    rules_used: dict[str, int]
+    verified: Verified | None
+    latency: Latency | None
+    seconds: dict[str, float]
+
+
+class CellDocument(TypedDict):
+    """A cell: what it is about, and its figures, or why it failed."""
+
+    format: str
+    key: str
+    model: str
+    rules: str
+    left_out: str | None
+    cost_model: str
+    limit: dict[str, int | float]
+    failure: str | None
+    wall_seconds: float
+    figures: Measured | None
+
+
+def run_cell(cell: Cell) -> CellDocument:
+    """The figures of a cell; a cell that fails says so in its document and is no reason to stop."""
+    start = time.perf_counter()
+    figures: Measured | None = None
+    failure: str | None = None
+    try:
+        figures = _measured(cell)
+    except Exception as error:  # recorded: other cells are to have their turn
+        failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return {
+        "format": FORMAT,
+        "key": cell.key,
+        "model": cell.model,
+        "rules": cell.rules_name,
+        "left_out": cell.left_out,
+        "cost_model": cell.cost.name,
+        "limit": dict(cell.options.limit),
+        "failure": failure,
+        "wall_seconds": round(time.perf_counter() - start, 6),
+        "figures": figures,
+    }
+
+
+def _measured(cell: Cell) -> Measured:
+    options = replace(cell.options, rules=(cell.rules,), cost=cell.cost)
+    clock = Clock(Watcher())
+    with clock.stage("load"):
+        original = load_model(cell.model)
+    found = saturated(original, options)
+    chosen = extract(found, cell.cost, max_growth=options.max_growth)
+    verified = _verified(original, found, chosen, clock) if cell.verify else None
+    latency = _latency(original, found, chosen, clock) if cell.latency else None
+    saturation, extraction = found.saturation, chosen.found.extraction
+    spent = [clock.seconds, found.seconds, chosen.seconds]
+    return {
+        "stopped_by": saturation.stopped_by,
+        "iterations": saturation.iterations,
+        "e_nodes": list(found.nodes),
+        "e_classes": list(found.classes),
+        "rules": len(found.rules),
+        "matches": dict(found.matches),
+        "rule_seconds": {name: round(seconds, 6) for name, seconds in saturation.seconds.items()},
+        "cost": {"before": chosen.before, "after": chosen.after},
+        "unit": chosen.unit,
+        "objective": chosen.cost,
+        "bound": chosen.bound,
+        "gap": chosen.gap,
+        "status": extraction.status,
+        "nodes": {"before": _nodes(original), "after": _nodes(chosen.found.model)},
+        "bytes": {"before": model_bytes(original), "after": chosen.found.bytes},
+        "rules_used": dict(chosen.rules_used),
+        "verified": verified,
+        "latency": latency,
+        "seconds": {name: round(seconds, 6) for one in spent for name, seconds in one.items()},
+    }
+
+
+def _nodes(model: Model) -> int:
+    return len(model.proto.graph.node)
+
+
+def _verified(original: Model, found: Saturated, chosen: Chosen, clock: Clock) -> Verified:
+    with clock.stage("sample"):
+        feeds = feeds_of(original, found.search.options)
+    verifier = Verifier(original, feeds, found.search.options, clock, bound_of(found.rules))
+    verification = verifier(chosen.found.model)
+    lines = outputs(verification)
+    return {
+        "agree": verification.agree,
+        "reason": verification.reason,
+        "original_error": _largest(lines, "original_error"),
+        "new_error": _largest(lines, "new_error"),
+        "difference": _largest(lines, "difference"),
+    }
+
+
+def _largest(lines: Any, of: str) -> float | None:
+    found = [line[of]["max_abs"] for line in lines if line[of] is not None]
+    return max(found) if found else None
+
+
+def _latency(original: Model, found: Saturated, chosen: Chosen, clock: Clock) -> Latency:
+    options = found.search.options
+    feed = feeds_of(original, options).values[0]
+    pair = (original, chosen.found.model)
+    runners = [Runner(model, optimized=True, threads=options.threads) for model in pair]
+    calls: list[Callable[[], object]] = [partial(runner.run, feed) for runner in runners]
+    with clock.stage("measure"):
+        latencies = measure_calls(calls, threads=options.threads, seconds=SECONDS)
+    before, after = latencies.medians
+    compared = latencies.compare(1, 0)
+    return {
+        "before": 1e3 * before, "after": 1e3 * after, "unit": "ms", "ratio": compared.ratio, "low": compared.low,
+        "high": compared.high, "runs": latencies.rounds * latencies.runs_a_sample,
+    }  # fmt: skip
