@@ -360,6 +360,8 @@ def test_pads_move_with_the_axes() -> None:
 def test_the_fourier_matrix_is_the_transform(length: int, onesided: int) -> None:
     frame = np.random.default_rng(length).standard_normal(length)
     expected = np.fft.rfft(frame) if onesided else np.fft.fft(frame)
-    count = spectrum.bins(length, onesided)
-    found = np.asarray(spectrum.fourier(length, onesided), np.float64)[:, 0] @ frame
-    np.testing.assert_allclose(found[:count] + 1j * found[count:], expected, atol=1e-12)
+    count, steps = spectrum.bins(length, onesided), spectrum.turn(length)
+    table = np.asarray(spectrum.negative_cosines(steps, Value(TensorType("float64", ()))), np.float64)
+    places = np.outer(np.arange(count), np.arange(length)) * (steps // length)
+    real, imaginary = (table[abs((places + ahead) % steps - steps // 2)] @ frame for ahead in (0, steps // 4))
+    np.testing.assert_allclose(real + 1j * imaginary, expected, atol=1e-12)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import lcm
+
 import numpy as np
 from numpy.typing import NDArray
 
-from superopt.values import attribute, tensor
+from superopt.conditions.types import numpy_dtype
+from superopt.values import Value, attribute, tensor
 
 
 @attribute()
@@ -14,11 +17,13 @@ def bins(length: int, onesided: int) -> int:
     return length // 2 + 1 if onesided else length
 
 
+@attribute()
+def turn(length: int) -> int:
+    """How many steps a turn is divided into, so that both a quarter of it and one part in ``length`` are whole."""
+    return lcm(length, 4)
+
+
 @tensor()
-def fourier(length: int, onesided: int) -> NDArray[np.generic]:
-    """The weight, in float64, of a Conv that takes a frame to the real parts of its spectrum, then to the imaginary
-    ones."""
-    # The angle of a product is the angle of its remainder, which keeps it small and exact.
-    steps = np.outer(np.arange(bins(length, onesided)), np.arange(length)) % length
-    angles = 2 * np.pi * steps / length
-    return np.concatenate((np.cos(angles), -np.sin(angles)))[:, None, :]
+def negative_cosines(steps: int, like: Value) -> NDArray[np.generic]:
+    """The negative of the cosine at every step of half a turn, both ends included."""
+    return -np.cos(2 * np.pi * np.arange(steps // 2 + 1) / steps).astype(numpy_dtype(like.dtype))

@@ -10,7 +10,7 @@ from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.extraction.heuristics import by_trees
 from superopt.extraction.problem import Problem
 from superopt.extraction.reduction import Item
-from superopt.terms import ABSENT, CONST, ValueType
+from superopt.terms import ABSENT, CONST, TensorType, ValueType
 from superopt.workload import Sizes
 
 
@@ -41,7 +41,9 @@ def price(
     """The extraction problem of an e-graph.
 
     A constant class is a leaf that costs its bytes, if it can be evaluated, or one of its original nodes, left to run;
-    any other class is one of its nodes. ``values`` are the nodes that constant classes are evaluated by.
+    any other class is one of its nodes. ``values`` are the nodes that constant classes are evaluated by. Where bytes
+    are dearer than usual, what a rule writes shortly may be left to run too: runtimes unfold it when they load the
+    model.
     """
     node_class: list[int] = []
     children: list[tuple[int, ...]] = []
@@ -61,6 +63,7 @@ def price(
         stored.append(nbytes)
 
     pricer = _pricer(egraph, cost_model, sizes)
+    short = _short(egraph, sizes) if byte_price > cost_model.constant_byte else frozenset[int]()
     for owner, eclass in enumerate(egraph.classes):
         if eclass.constant and owner in values and not isinstance(eclass.type, tuple):
             nbytes = _stored_bytes(egraph, eclass, sizes)
@@ -71,8 +74,39 @@ def price(
                 add(owner, kids, pricer(node, eclass.type), node.rule is None, node)
             elif node.rule is None and node.op != CONST:
                 add(owner, kids, cost_model.kept_constant, True, node)
+            elif owner in short and node.op != CONST:
+                add(owner, kids, cost_model.kept_constant, False, node)
     problem = Problem(len(egraph.classes), node_class, children, costs, egraph.roots, preferred)
     return Priced(problem, tuple(nodes), tuple(stored))
+
+
+_SHORT = 8
+"""A constant is written shortly where what it is made of takes at most one byte for so many of its own."""
+
+_NODE_BYTES = 64
+"""What a node takes in a file, about: two or three names, an operator, an attribute."""
+
+_RUN_AT_LOAD = ("float32", "int64")
+"""Element types in which runtimes compute what rules make constants of."""
+
+
+def _short(egraph: EGraph, sizes: Sizes) -> frozenset[int]:
+    """The constant classes that take much less in a file when they are written as nodes."""
+    items: dict[int, list[Item]] = {}
+    for owner, eclass in enumerate(egraph.classes):
+        if not eclass.constant or not isinstance(eclass.type, TensorType):
+            continue
+        items[owner] = [Item(_stored_bytes(egraph, eclass, sizes), (), 0, 0)]
+        if eclass.type.dtype not in _RUN_AT_LOAD or any(node.op == CONST for node in eclass.nodes):
+            continue
+        for node in eclass.nodes:
+            kids = tuple(sorted({child for child in node.children if child != ABSENT}))
+            items[owner].append(Item(_NODE_BYTES, kids, 0, 0))
+    written: dict[int, float] = {}
+    for owner, index in by_trees(items, lambda owner, index: items[owner][index].cost).items():  # children come first
+        item = items[owner][index]
+        written[owner] = item.cost + sum(written[child] for child in item.children)
+    return frozenset(owner for owner, least in written.items() if least * _SHORT <= items[owner][0].cost)
 
 
 def _stored_bytes(egraph: EGraph, eclass: EClass, sizes: Sizes) -> int:
