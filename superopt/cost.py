@@ -77,8 +77,9 @@ def measured(runtime: Runtime, database: Database | None = None) -> CostModel:
     """The model of what a database has timed on this machine with a runtime: an instance that was timed costs its
     seconds, any other what a roofline says that is fitted to those. Nothing is timed here.
 
-    Raises ``CostModelError`` where the database cannot be read.
+    Raises ``CostModelError`` where the database cannot be read, ``OptionError`` where the provider is not there.
     """
+    runtime.check()
     found = (database or Database(default_path())).timings(Place.here(runtime))
     seconds = {key: timing.seconds for key, timing in found.items()}
     return replace(fitted(load(FORMULA), seconds), name=MEASURED, instances=seconds)

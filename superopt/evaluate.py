@@ -35,14 +35,19 @@ class Runner:
         optimized: bool = False,
         threads: int = 1,
         libraries: Sequence[str] = (),
+        profile: Path | None = None,
     ) -> None:
         """Raises EvaluationError where onnxruntime does not load the model.
 
         Without optimization nothing is fused, folded or prepacked, and sums are taken in one order by one thread.
         ``threads`` counts for an optimized model; 0 is onnxruntime's own choice. ``libraries`` of custom operators are
-        the model's own where it is a ``Model``.
+        the model's own where it is a ``Model``. ``profile`` begins the name of the file that
+        ``session.end_profiling()`` writes.
         """
         options = ort.SessionOptions()
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
         options.log_severity_level = 4
         level = ort.GraphOptimizationLevel
         if optimized:

@@ -1,4 +1,4 @@
-"""``superopt inspect`` and ``superopt cost``: the signatures."""
+"""``superopt inspect``, ``superopt cost`` and ``superopt measure``: the signatures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from typing import Annotated
 import typer
 
 from superopt.cli.app import DEFAULTS, ReportFile, Source, app
+
+InputShapes = Annotated[
+    list[str] | None,
+    typer.Option("--input-shape", metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable."),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", help="Threads of onnxruntime. [default: onnxruntime's own choice]")
+]
 
 
 @app.command()
@@ -33,12 +41,62 @@ def inspect(
 def cost_command(
     source: Source,
     cost: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help=f"Cost model. [default: {DEFAULTS.cost}]")
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE", help=f"Cost model; repeatable. [default: {DEFAULTS.cost}]"),
     ] = None,
+    nodes: Annotated[bool, typer.Option("--nodes", help="Every node by itself, not only operators.")] = False,
+    timed: Annotated[bool, typer.Option("--timed/--not-timed", help="Beside the latency in onnxruntime.")] = True,
+    seconds: Annotated[float, typer.Option(help="How long the model is timed.")] = 3.0,
+    input_shape: InputShapes = None,
+    threads: Threads = None,
     report: ReportFile = None,
 ) -> None:
-    """Price a model by a cost model, operator by operator."""
+    """Price a model by cost models, beside what onnxruntime takes; by operator or by node."""
     from superopt.cli.inspect import run_cost
     from superopt.options import options
 
-    raise typer.Exit(run_cost(source, options(cost=cost), report=report))
+    chosen = options(input_shape=input_shape, threads=threads)
+    names = tuple(cost or [str(DEFAULTS.cost)])
+    raise typer.Exit(run_cost(source, names, chosen, nodes=nodes, seconds=seconds if timed else None, report=report))
+
+
+@app.command()
+def measure(
+    sources: Annotated[list[str], typer.Argument(metavar="IN.onnx...", help="The models whose operators are timed.")],
+    rules: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|FILE|none",
+            help=f"Time also what these rules make of the operators; repeatable. [default: {DEFAULTS.rules[0]}]",
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="When to stop timing; what matters most comes first.")] = 60.0,
+    threads: Threads = None,
+    provider: Annotated[
+        str, typer.Option(metavar="NAME", help="Execution provider of onnxruntime.")
+    ] = "CPUExecutionProvider",
+    input_shape: InputShapes = None,
+    again: Annotated[bool, typer.Option("--again", help="Time also what has been timed before.")] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="OUT.toml", help="Write what was timed here, as a cost model."),
+    ] = None,
+    report: ReportFile = None,
+) -> None:
+    """Time a model's operators in onnxruntime, each alone, for the cost model `measured`."""
+    from superopt.cli.measure import run_measure
+    from superopt.options import options
+
+    chosen = options(rules=None if rules == ["none"] else rules, threads=threads, input_shape=input_shape)
+    raise typer.Exit(
+        run_measure(
+            tuple(sources),
+            chosen,
+            derived=rules != ["none"],
+            provider=provider,
+            seconds=seconds,
+            again=again,
+            output=output,
+            report=report,
+        )
+    )

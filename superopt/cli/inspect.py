@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 from superopt.cost import load as load_cost_model
+from superopt.cost import model_cost
+from superopt.costs.profile import Profiled, profile
+from superopt.costs.timing import Runtime
+from superopt.errors import EvaluationError, OptionError
+from superopt.evaluate import Feed, Runner
 from superopt.lowering.lower import lower
-from superopt.models.model import load
+from superopt.measure import measure_calls
+from superopt.models.model import Model, load
 from superopt.options import Options
+from superopt.pipeline import cost_model_of, feeds_of, sizes_of
 from superopt.reporting import render
+from superopt.reporting.costs import costs_document, costs_text
 from superopt.reporting.inspection import inspection
 from superopt.reporting.report import to_json, write
 
@@ -15,20 +26,44 @@ OK = 0
 
 def run_inspect(source: str, options: Options, *, nodes: bool, report: str | None) -> int:
     """Prints what a model is made of."""
-    return _show(source, options, report, nodes=nodes, summary=True)
-
-
-def run_cost(source: str, options: Options, *, report: str | None) -> int:
-    """Prints what a model costs, by operator."""
-    return _show(source, options, report, nodes=False, summary=False)
-
-
-def _show(source: str, options: Options, report: str | None, *, nodes: bool, summary: bool) -> int:
-    cost_model = options.cost if not isinstance(options.cost, str) else load_cost_model(options.cost)
-    document = inspection(lower(load(source), options.initializers_are_constant), cost_model)
+    document = inspection(lower(load(source), options.initializers_are_constant), cost_model_of(options))
     if report is not None:
         write(to_json(document), report)
-    console = render.console()
-    parts = render.inspected(document, nodes=nodes) if summary else render.costs(document)
-    render.show(parts, console)
+    render.show(render.inspected(document, nodes=nodes), render.console())
     return OK
+
+
+def run_cost(
+    source: str, names: tuple[str, ...], options: Options, *, nodes: bool, seconds: float | None, report: str | None
+) -> int:
+    """Prints what a model costs by each of some cost models, beside what onnxruntime takes for so many ``seconds``."""
+    if seconds is not None and (not math.isfinite(seconds) or seconds < 0):
+        raise OptionError(f"seconds: {seconds} is out of range, expected a number of at least 0")
+    model = load(source)
+    models = [load_cost_model(name, Runtime(threads=options.threads)) for name in names]
+    lowered = lower(model)
+    feeds = feeds_of(model, options)
+    breakdowns = [model_cost(lowered, each, sizes_of(feeds)) for each in models]
+    taken: tuple[list[Profiled], float] | None = None
+    untimed = ""
+    if seconds is not None:
+        try:
+            if not feeds.values:
+                raise EvaluationError(feeds.failed[0] if feeds.failed else "no inputs that it runs on were found")
+            taken = _timed(model, feeds.values[0], options.threads, seconds)
+        except EvaluationError as error:
+            untimed = str(error)
+    profiled, latency = taken or (None, None)
+    document = costs_document(model.label, breakdowns, profiled, latency, untimed, options.threads)
+    if report is not None:
+        write(to_json(document), report)
+    render.show(costs_text(document, nodes=nodes), render.console())
+    return OK
+
+
+def _timed(model: Model, feed: Feed, threads: int, seconds: float) -> tuple[list[Profiled], float]:
+    """What nodes take by the profiler, and what the whole takes without it, in seconds."""
+    profiled = profile(model, feed, threads=threads, seconds=seconds / 2)
+    runner = Runner(model, optimized=True, threads=threads)
+    latencies = measure_calls([partial(runner.run, feed)], threads=threads, seconds=seconds / 2)
+    return profiled, latencies.medians[0]

@@ -64,6 +64,12 @@ def _scaled(family: Family, factor: float) -> Family:
     return replace(family, node=family.node * factor, flop=family.flop * factor, byte=family.byte * factor)
 
 
+def formula_of(model: CostModel, instance: Instance) -> float:
+    """The price of an instance by a model's formula; 0 where it has none, as of several operators."""
+    priced = _price(model, instance)
+    return 0.0 if priced is None else priced[1]
+
+
 def _price(model: CostModel, instance: Instance) -> tuple[tuple[str, str], float] | None:
     """The operator and family of an instance of one operator, and its price by the formula."""
     if len(instance.nodes) != 1 or instance.nodes[0].op == OPAQUE:

@@ -1,0 +1,135 @@
+"""``superopt measure``: fills the database of timed operator instances, and writes it as a cost model."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+from superopt.cost import constant_nodes, load, measured, operands_of
+from superopt.costs.database import Database, Place, default_path
+from superopt.costs.files import toml
+from superopt.costs.filling import fill
+from superopt.costs.fitting import formula_of
+from superopt.costs.gather import egraph_instances, graph_instances
+from superopt.costs.instances import Instance
+from superopt.costs.timing import Runtime, Timing
+from superopt.engine.saturate import saturate
+from superopt.errors import OptionError
+from superopt.lowering.lower import lower
+from superopt.models.model import load as load_model
+from superopt.numeric import settle
+from superopt.options import Options
+from superopt.pipeline import feeds_of, rules_of, sizes_of
+from superopt.reporting import render
+from superopt.reporting.report import to_json, write
+from superopt.search.candidates import limits_of
+from superopt.workload import Sizes
+
+FORMAT = "superopt measurement 1"
+OK = 0
+
+
+class Untimed(TypedDict):
+    """An instance that cannot be timed, and why."""
+
+    instance: str
+    reason: str
+
+
+class Measurement(TypedDict):
+    """The document: how many instances were timed now, were known before, and were left when the time was over."""
+
+    format: str
+    sources: list[str]
+    place: str
+    database: str
+    timed: int
+    known: int
+    left: int
+    failed: list[Untimed]
+    total: int
+    seconds: float
+    output: str | None
+
+
+def run_measure(
+    sources: tuple[str, ...], options: Options, *, derived: bool, provider: str, seconds: float, again: bool,
+    output: str | None, report: str | None,
+) -> int:  # fmt: skip
+    """Times the instances of models, and with ``derived`` those that rules make of them; the exit code. Raises
+    ``InputError`` before anything is timed."""
+    if not math.isfinite(seconds) or seconds < 0:
+        raise OptionError(f"seconds: {seconds} is out of range, expected a number of at least 0")
+    if output is not None and (not output.endswith(".toml") or not Path(output).parent.is_dir()):
+        raise OptionError(f"output: {output}: cannot be a cost model, expected a .toml file in a directory that exists")
+    runtime = Runtime(provider, options.threads)
+    runtime.check()
+    database, place = Database(default_path()), Place.here(runtime)
+    console = render.console(stderr=True)
+
+    def seen(number: int, count: int, instance: Instance, timing: Timing | None) -> None:
+        if console.is_terminal:
+            took = "cannot be timed" if timing is None else f"{1e6 * timing.seconds:.1f} us"
+            console.print(f"{number}/{count} {instance.name}: {took}")
+
+    begin = time.perf_counter()
+    filled = fill(database, instances_of(sources, options, derived), runtime, seconds=seconds, again=again, seen=seen)
+    if output is not None:
+        write(toml(measured(runtime, database), f"What operators cost in seconds on {place}.\n{_ORIGIN}"), output)
+    document: Measurement = {
+        "format": FORMAT,
+        "sources": list(sources),
+        "place": str(place),
+        "database": str(database.path),
+        "timed": filled.timed,
+        "known": filled.known,
+        "left": filled.left,
+        "failed": [{"instance": name, "reason": reason} for name, reason in filled.failed.items()],
+        "total": database.places().get(place, 0),
+        "seconds": time.perf_counter() - begin,
+        "output": output,
+    }
+    if report is not None:
+        write(to_json(document), report)
+    render.show(measurement_text(document), render.console())
+    return OK
+
+
+_ORIGIN = (
+    "Written by superopt measure: [instance] holds what was timed, each operator alone; what is above is the roofline\n"
+    "of the model onnxruntime fitted to it, for all others."
+)
+
+
+def instances_of(sources: tuple[str, ...], options: Options, derived: bool) -> Iterator[Instance]:
+    """The instances of models: first all that run in the models themselves, then, if ``derived``, those that rules make
+    of them, the dearest by formula first, since a wrong price of these does most harm."""
+    model = load("onnxruntime")
+    later: dict[str, Instance] = {}
+    rules = rules_of(options) if derived else None
+    for source in sources:
+        original = load_model(source)
+        graph = settle(lower(original).graph, context=original.proto)
+        sizes = sizes_of(feeds_of(original, options))
+        yield from graph_instances(graph, operands_of(graph, constant_nodes(graph)), Sizes(dict(sizes))).values()
+        if rules is not None:
+            saturated = saturate(graph, rules, limits_of(options.limit), original.opset)
+            later.update(egraph_instances(saturated.egraph, sizes))
+    yield from sorted(later.values(), key=lambda instance: -formula_of(model, instance))
+
+
+def measurement_text(document: Measurement) -> list[str]:
+    """What ``superopt measure`` prints."""
+    lines = [f"{item['instance']}: not timed: {item['reason']}" for item in document["failed"]]
+    left = f", {document['left']} left for another time (--seconds)" if document["left"] else ""
+    lines.append(
+        f"{document['timed']} operator instances timed in {document['seconds']:.0f} s, {document['known']} known"
+        f" before{left}"
+    )
+    lines.append(f"{document['total']} in {document['database']} for {document['place']}")
+    if document["output"] is not None:
+        lines.append(f"{document['output']}: a cost model of them")
+    return lines
