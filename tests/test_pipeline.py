@@ -199,7 +199,7 @@ def test_a_guilty_rule_that_made_no_node_is_found_too() -> None:
 
 
 def test_without_a_guilty_rule_the_original_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*args: object) -> None:
+    def fails(*args: object, **keywords: object) -> None:
         raise EGraphError("out of order")
 
     monkeypatch.setattr(search, "saturate", fails)

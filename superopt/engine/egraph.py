@@ -19,6 +19,7 @@ from superopt.engine.engine_text import (
     NO_TERM,
     PROGRAM,
     SEPARATOR,
+    STAGES,
     Constructor,
     EngineRule,
     answered_parts,
@@ -161,6 +162,7 @@ class Engine:
         self._declared: dict[Constructor, None] = {}
         self._rules: list[Rule] = []
         self._names = count(len(graph.nodes))
+        self._snapshot: Snapshot | None = None
         merge = _literal(functools.partial(_joined_type, self._number))
         self._run(
             [
@@ -197,7 +199,7 @@ class Engine:
         """Adds a rule and returns its number, by which ``step`` runs it."""
         number = len(self._rules)
         self._rules.append(rule)
-        self._run([f"(ruleset {stage}-{number})" for stage in ("find", "make", "done")])
+        self._run([f"(ruleset {stage}-{number})" for stage in STAGES])
         for variant in [] if rule.siblings else variants(rule, arities):
             index = len(self._session.variants)
             self._run([f"(let $answer-{index} {_literal(functools.partial(_answered, self._number, index))})"])
@@ -213,8 +215,11 @@ class Engine:
         """Runs a rule once over all its new matches: how many applied, and whether anything changed."""
         if not self._run([f"(run find-{number} 1)"])[-1].report.updated:
             return 0, False
+        self._run([f"(run type-{number} 1)", f"(run ask-{number} 1)"])
         report = self._run([f"(run make-{number} 1)"])[-1].report
         self._run([f"(run done-{number} 1)"])
+        if report.updated:
+            self._snapshot = None
         return sum(report.num_matches_per_rule.values()), bool(report.updated)
 
     def settle(self) -> None:
@@ -223,6 +228,7 @@ class Engine:
 
     def set_aside(self) -> None:
         """Keeps rules from nodes that differ from an earlier one of their class in constant weights alone."""
+        self._snapshot = None
         self._run(["(run-schedule (run rs-first) (run rs-later))"])
 
     def size(self) -> int:
@@ -247,6 +253,7 @@ class Engine:
 
         An entry with an expression of its own stands for a class that is there already.
         """
+        self._snapshot = None
         expressions: list[str] = []
         commands: list[str] = []
         for node, value_type, known in nodes:
@@ -271,6 +278,7 @@ class Engine:
 
     def merge(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Merges the classes of each pair of expressions, all in one step."""
+        self._snapshot = None
         self._run([*(f"(same {left} {right})" for left, right in pairs), "(run rs-same 1)"])
 
     def know(self, constants: Iterable[Constant]) -> None:
@@ -283,10 +291,11 @@ class Engine:
         return self.snapshot().egraph
 
     def snapshot(self) -> Snapshot:
-        """The e-graph as it is, and how the engine knows its classes and nodes."""
-        return read(
-            self._engine.freeze(), self._engine, self._graph, self._rules, tuple(self._declared), self.constants
-        )
+        """The e-graph as it is, and how the engine knows its classes and nodes; read anew only where it changed."""
+        if self._snapshot is None:
+            frozen, declared = self._engine.freeze(), tuple(self._declared)
+            self._snapshot = read(frozen, self._engine, self._graph, self._rules, declared, self.constants)
+        return self._snapshot
 
     def _load(self) -> None:
         constant: list[bool] = []

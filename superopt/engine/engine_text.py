@@ -27,6 +27,9 @@ from superopt.terms import ABSENT, CONST, OPAQUE, PROJECT, Attrs, Node, ValueTyp
 SEPARATOR = "\x1f"
 """Between the fields of a match and of an answer; no field holds it."""
 
+STAGES = ("find", "type", "ask", "make", "done")
+"""The rulesets of a rule, in the order in which a step runs them."""
+
 NO_TERM = "(no-term)"
 """An optional argument that is not given."""
 
@@ -188,11 +191,11 @@ def load_row(number: int, node: Node, value_type: ValueType, *, constant: bool) 
 def engine_rules(variant: Variant, rule: int, number: int, answer_function: str, part_function: str) -> EngineRule:
     """The engine's rules for a variant of the rule with this number; ``number`` counts variants.
 
-    Rulesets ``find-N``, ``make-N`` and ``done-N`` of rule N are run in turn. The first matches the left side; the
-    second
-    looks up types, asks ``answer_function`` (which takes the joined fields of a match and returns the joined attributes
-    and types of the right side's slots, or the empty text) and makes the right side, with ``part_function`` taking such
-    a text and an index; the third forgets the matches. Were the types part of the first query, each would be one more
+    Rulesets ``find-N``, ``type-N``, ``ask-N``, ``make-N`` and ``done-N`` of rule N are run in turn. The first matches
+    the left side; the second looks up types and joins all that tells of a match to one text; the third asks
+    ``answer_function`` once for each distinct text (networks repeat themselves, and a call of Python is dear) and keeps
+    the attributes and types of the right side's slots, taken apart by ``part_function``; the fourth makes the right
+    sides; the fifth forgets the matches. Were the types part of the first query, each would be one more
     table to join for every rule in every step, and the engine's time is in the number of these.
     """
     body, fields, texts, used = _left(variant)
@@ -209,13 +212,26 @@ def engine_rules(variant: Variant, rule: int, number: int, answer_function: str,
         texts.append(f"y-{len(known)}")
         known.append(f"(= y-{len(known)} (type-of {term}))")
     joined = f"(+ {f' {quoted_separator()} '.join(texts)})" if len(texts) > 1 else texts[0]
-    asked = f"(= p (py-to-string (py-call {answer_function} (py-from-string {joined}))))"
-    made = " ".join(_right(variant, part_function, rule + 1, used))
+    answer = f"(py-to-string (py-call {answer_function} (py-from-string q)))"
+    parts = [f"p-{index}" for index in range(len(answered_parts(variant)))]
+    taken = " ".join(
+        f"(py-to-string (py-call {part_function} (py-from-string p) (py-from-int {index})))"
+        for index in range(len(parts))
+    )
+    typed = f"(typed-{number} {' '.join([*terms, 'q'])})"
+    answered = f"(answered-{number} {' '.join(['q', *parts])})"
+    made = " ".join(_right(variant, rule + 1, used))
     commands = (
         f"(relation found-{number} ({sorts}))",
+        f"(relation typed-{number} ({' '.join(['T'] * len(terms))} String))",
+        f"(relation asked-{number} (String))",
+        f"(relation answered-{number} ({' '.join(['String'] * (1 + len(parts)))}))",
         f"(rule ({' '.join(body)}) ({found}) :ruleset find-{rule})",
-        f'(rule ({" ".join([found, *known, asked])} (!= p "")) ({made}) :ruleset make-{rule})',
+        f"(rule ({' '.join([found, *known])} (= q {joined})) ({typed} (asked-{number} q)) :ruleset type-{rule})",
+        f'(rule ((asked-{number} q) (= p {answer}) (!= p "")) ((answered-{number} q {taken})) :ruleset ask-{rule})',
+        f"(rule ({typed} {answered}) ({made}) :ruleset make-{rule})",
         f"(rule ({found}) ((delete {found})) :ruleset done-{rule})",
+        f"(rule ({typed}) ((delete {typed})) :ruleset done-{rule})",
     )
     return EngineRule(commands, tuple(fields), tuple(used))
 
@@ -282,17 +298,13 @@ def _left(variant: Variant) -> tuple[list[str], list[Field], list[str], dict[Con
     return body, fields, texts, used
 
 
-def _right(variant: Variant, part_function: str, number: int, used: dict[Constructor, None]) -> list[str]:
+def _right(variant: Variant, number: int, used: dict[Constructor, None]) -> list[str]:
     """The actions: the right side's nodes with types and provenance, then the union of each root."""
     shape = variant.right
     head: list[str] = []
     names: list[str] = []
     constant = constant_operators(variant)
     parts = {part: index for index, part in enumerate(answered_parts(variant))}
-
-    def asked(part: Part) -> str:
-        return f"(py-to-string (py-call {part_function} (py-from-string p) (py-from-int {parts[part]})))"
-
     for index, slot in enumerate(shape.slots):
         if isinstance(slot.pattern, Var):
             names.append(f"t-{_word(slot.pattern.name)}")
@@ -304,12 +316,12 @@ def _right(variant: Variant, part_function: str, number: int, used: dict[Constru
             made = Constructor(made.op, made.arity, constant=True)
         used[made] = None
         fixed = _fixed_attributes(slot.pattern)
-        fields = " ".join([*args, f"s-{index}"])
-        head.append(f"(let s-{index} {asked(Part(index, 'attrs')) if fixed is None else quoted(fixed)})")
+        attrs = f"p-{parts[Part(index, 'attrs')]}" if fixed is None else quoted(fixed)
+        fields = " ".join([*args, attrs])
         head.append(f"(let n-{index} ({made.suffix} {fields}))")
         head.append(f"(set (from-{made.suffix} {fields}) {number})")
         if Part(index, "type") in parts:
-            head.append(f"(set (type-of n-{index}) {asked(Part(index, 'type'))})")
+            head.append(f"(set (type-of n-{index}) p-{parts[Part(index, 'type')]})")
         if constant[index]:
             head.append(f"(is-constant n-{index})")
     for left, root in zip(_root_names(variant), shape.roots, strict=True):
