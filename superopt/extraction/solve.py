@@ -3,8 +3,10 @@ whole."""
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -30,6 +32,9 @@ TOLERANCE = 1e-8
 
 _SPINE_ABOVE = 200
 """Classes above which it is worth while to look for forced classes without masks first."""
+
+_SHARES = 3.0
+"""The multiple of its share of what is left that one of several independent pieces may use: most need less."""
 
 _CUT_ROUNDS = 6
 _BRANCH_NODES = 2_000
@@ -61,8 +66,8 @@ class Solution:
 class _Incumbent:
     """The best solution of a part so far."""
 
-    cost: float
-    picks: list[Picks]
+    cost: float = math.inf
+    picks: list[Picks] = field(default_factory=list)
 
     def offer(self, part: Part, chosen: Chosen) -> bool:
         """Takes a choice of what is left of the part if it is cheaper; says whether it did."""
@@ -77,6 +82,43 @@ class _Incumbent:
         return True
 
 
+@dataclass
+class _Piece:
+    """A part in work: its best solution and a lower bound, both with what the part has settled; the independent pieces
+    that it fell into; or, of one that is still open, its integer program and a choice to start from."""
+
+    part: Part
+    incumbent: _Incumbent
+    low: float = 0.0
+    inner: list[_Piece] | None = None
+    program: Formulation | None = None
+    hint: Chosen = field(default_factory=dict)
+
+    @property
+    def proven(self) -> bool:
+        return self.low >= self.incumbent.cost * (1 - TOLERANCE)
+
+    def open_pieces(self) -> Iterator[_Piece]:
+        """The pieces, at any depth, whose integer program is to be solved."""
+        if self.program is not None:
+            yield self
+        for piece in self.inner or ():
+            yield from piece.open_pieces()
+
+    def gathered(self) -> tuple[float, list[Picks], float]:
+        """The best solution's cost and picks, and the lower bound, from the pieces within."""
+        if self.inner is None:
+            return self.incumbent.cost, self.incumbent.picks, self.low
+        cost, picks, low = self.part.cost, list(self.part.picks), self.part.cost
+        for piece in self.inner:
+            inner_cost, inner_picks, inner_low = piece.gathered()
+            cost, low = cost + inner_cost, low + inner_low
+            picks += inner_picks
+        if self.incumbent.cost <= cost:
+            return self.incumbent.cost, self.incumbent.picks, low
+        return cost, picks, low
+
+
 def solve(problem: Problem, effort: float = DEFAULT_EFFORT, seconds: float | None = None) -> Solution:
     """The cheapest choice that can be found, never worse than greedy, with a proven lower bound.
 
@@ -87,12 +129,9 @@ def solve(problem: Problem, effort: float = DEFAULT_EFFORT, seconds: float | Non
     left = Effort(effort, None if seconds is None else start + seconds)
     part = opened(problem)
     simplify(part)
-    cost, bound = part.cost, part.cost
-    picks = part.picks
-    for component in components(part):
-        best, low = _solve_component(component, left)
-        cost, bound = cost + best.cost, bound + low
-        picks = [*picks, *best.picks]
+    whole = _Piece(part, _Incumbent(), inner=[_prepared(piece, left) for piece in components(part)])
+    _search(list(whole.open_pieces()), left)
+    _, picks, bound = whole.gathered()
     choice = settle(problem, flatten(picks))
     if choice is None:
         raise EGraphError("the extraction's choice is not complete or has a cycle")
@@ -111,46 +150,48 @@ def greedy(problem: Problem) -> Choice:
     return choice
 
 
-def _solve_component(part: Part, effort: Effort) -> tuple[_Incumbent, float]:
-    """The best solution of one component and a lower bound, both with what the component has settled. Uses up
+def _prepared(part: Part, effort: Effort) -> _Piece:
+    """A component, reduced, with the best solution of the heuristics and the bound of the relaxation. Uses up
     ``part``."""
-    incumbent = _Incumbent(float("inf"), [])
+    incumbent = _Incumbent()
     if len(part.items) > _SPINE_ABOVE:
         promote_spine(part)
         pieces = components(part)
         if len(pieces) != 1:
-            return _together(part, pieces, incumbent, effort)
+            return _Piece(part, incumbent, inner=[_prepared(piece, effort) for piece in pieces])
     chosen, _ = heuristic(part)
     incumbent.offer(part, chosen)
     while True:
         if effort.late:
-            return incumbent, _floor(part)
+            return _Piece(part, incumbent, _floor(part))
         tighten(part, incumbent.cost)
         pieces = components(part)
         if len(pieces) != 1:
-            return _together(part, pieces, incumbent, effort)
+            return _Piece(part, incumbent, inner=[_prepared(piece, effort) for piece in pieces])
         chosen, _ = heuristic(part)
         if incumbent.offer(part, chosen):
             continue
         program = formulate(part)
         low, dropped = _relaxed(part, program, incumbent, effort)
-        if low >= incumbent.cost * (1 - TOLERANCE):
-            return incumbent, low
+        piece = _Piece(part, incumbent, low, program=program, hint=chosen)
+        if piece.proven:
+            return replace(piece, program=None)
         if not dropped:
-            return incumbent, max(low, _exact(part, program, incumbent, chosen, effort))
+            return piece
         simplify(part)
 
 
-def _together(part: Part, pieces: list[Part], incumbent: _Incumbent, effort: Effort) -> tuple[_Incumbent, float]:
-    cost, low = part.cost, part.cost
-    picks = list(part.picks)
+def _search(pieces: list[_Piece], effort: Effort) -> None:
+    """Solves the integer programs of independent pieces, small ones first; none may use up what the others need."""
+    pieces = sorted(pieces, key=lambda piece: piece.part.size)
+    left = sum(piece.part.size for piece in pieces)
     for piece in pieces:
-        best, bound = _solve_component(piece, effort)
-        cost, low = cost + best.cost, low + bound
-        picks += best.picks
-    if cost < incumbent.cost:
-        incumbent = _Incumbent(cost, picks)
-    return incumbent, low
+        fraction = min(1.0, _SHARES * piece.part.size / left)
+        left -= piece.part.size
+        if piece.program is not None:
+            with effort.share(fraction) as share:
+                low = _exact(piece.part, piece.program, piece.incumbent, piece.hint, share)
+            piece.low = max(piece.low, low)
 
 
 def _floor(part: Part) -> float:

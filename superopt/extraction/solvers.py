@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,17 @@ class Effort:
     @property
     def spent(self) -> bool:
         return self.late or self.units <= 0
+
+    @contextmanager
+    def share(self, fraction: float) -> Iterator[Effort]:
+        """A part of what is left, for one of several pieces of the work; what it does not use stays here."""
+        units, deadline = fraction * self.units, self.deadline
+        if deadline is not None:
+            deadline = time.monotonic() + fraction * max(self.seconds_left(), 0.0)
+        part = Effort(units, deadline)
+        yield part
+        self.units -= units - part.units
+        self.timed_out = self.timed_out or part.timed_out
 
 
 @dataclass(frozen=True)
