@@ -16,7 +16,7 @@ from typing import cast
 from superopt import conditions as _conditions  # noqa: F401  (registers the functions that rules call)
 from superopt.errors import RuleError
 from superopt.rule_patterns import Scope, expression, left_pattern, let_value, right_pattern, substituted
-from superopt.rules import EXCUSES, NUMERIC_CLASSES, Excuse, Expr, NumericClass, Pattern, Rule, RuleSet
+from superopt.rules import EXCUSES, NUMERIC_CLASSES, Apply, Excuse, Expr, NumericClass, Pattern, Rule, RuleSet, Var
 from superopt.shipped import rules_dir
 
 _HEADER = re.compile(
@@ -25,6 +25,8 @@ _HEADER = re.compile(
 _CLAUSE = re.compile(r"(let|when|only if|from|for|because)\b")
 _WITHIN = re.compile(r"within\s+([0-9.eE+-]+)")
 _IGNORING = re.compile(r"ignoring\s+([a-z, -]+)")
+_SETS = ("siblings", "addends")
+"""What a left side may be wrapped in: its terms are then found as sets."""
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _BRACKETS = re.compile(r"""[()\[\]{}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""")
 """Brackets, and texts whole, so that brackets in texts do not count."""
@@ -309,11 +311,13 @@ def _assembled(
     clauses: list[tuple[str, Span]], chosen: Mapping[str, str],
 ) -> Rule:  # fmt: skip
     scope = Scope()
-    siblings = (
-        isinstance(left_tree, ast.Call) and isinstance(left_tree.func, ast.Name) and left_tree.func.id == "siblings"
-    )
+    called = left_tree.func.id if isinstance(left_tree, ast.Call) and isinstance(left_tree.func, ast.Name) else ""
+    siblings, addends = called in _SETS, called == "addends"
     if siblings:
-        left_tree = cast(ast.Call, left_tree).args[0]
+        arguments = cast(ast.Call, left_tree).args
+        if len(arguments) != 1:
+            raise left_span.error(f"{called}(...) has {len(arguments)} arguments: one was expected")
+        left_tree = arguments[0]
     left = tuple(left_pattern(root, scope, left_span.error) for root in _roots(left_tree))
     when: list[Expr] = []
     only_if: list[Expr] = []
@@ -335,15 +339,27 @@ def _assembled(
     right: tuple[Pattern, ...] = tuple(right_pattern(root, scope, right_span.error) for root in _roots(right_tree))
     rule = replace(
         draft, left=left, right=right, when=tuple(when), only_if=tuple(only_if), sources=tuple(sources),
-        siblings=siblings,
+        siblings=siblings, addends=addends,
     )  # fmt: skip
     if len(left) != len(right):
         raise right_span.error(
             f"{len(left)} roots on the left and {len(right)} on the right: equally many were expected"
         )
-    if siblings and not rule.stars:
+    if addends and not _two_addends_apart(rule):
+        raise left_span.error(
+            "addends(Add(Add(F(...), y), G(...))) was expected: two terms of a sum, and another between"
+        )
+    if siblings and not addends and not rule.stars:
         raise left_span.error("siblings(...) has no '*x': what differs between siblings was expected to be starred")
     return rule
+
+
+def _two_addends_apart(rule: Rule) -> bool:
+    match rule.left:
+        case (Apply("Add", (Apply("Add", (Apply(), Var())), Apply() | Var())),):
+            return not rule.stars
+        case _:
+            return False
 
 
 def _roots(tree: ast.expr) -> list[ast.expr]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superopt.conditions.types import numpy_dtype, shape
-from superopt.terms import Attrs
+from superopt.terms import Attrs, Dim, TensorType
 from superopt.values import Unknown, Value, attribute, predicate, tensor
 
 Ints = tuple[int, ...]
@@ -102,6 +102,22 @@ def frame_pads(kernel: Ints, attrs: Attrs, kernel2: Ints, attrs2: Attrs) -> Ints
 def frame_dilations(kernel: Ints, attrs: Attrs, kernel2: Ints, attrs2: Attrs) -> Ints:
     """The dilations of a convolution whose kernel fills the frame of two."""
     return _known_frame(kernel, attrs, kernel2, attrs2).dilations
+
+
+def aligned(weight: TensorType, attrs: Attrs, weight2: TensorType, attrs2: Attrs) -> bool:
+    """Whether two Convs over one input, with weights of these types, can be one that adds them."""
+    if not weight.is_static or not weight2.is_static or weight.shape is None or weight2.shape is None:
+        return False
+    (rows, width, *taps), (rows2, width2, *taps2) = weight.shape, weight2.shape
+    if (weight.dtype, rows, width) != (weight2.dtype, rows2, width2):
+        return False
+    if any(attrs.get(name) != attrs2.get(name) for name in ("group", "strides")):
+        return False
+    return _frame(_numbers(taps), attrs, _numbers(taps2), attrs2) is not None
+
+
+def _numbers(dims: Sequence[Dim]) -> Ints:
+    return tuple(dim for dim in dims if isinstance(dim, int))
 
 
 def _taps(kernel: Ints, attrs: Attrs) -> Ints | None:

@@ -1,4 +1,5 @@
-"""Rules about siblings: all terms of one form that share what is not starred are found as a set, and merged once.
+"""Rules about siblings: all terms of one form that share what is not starred are found as a set, and merged once; and
+rules about the addends of a sum, which is put in another order as a whole.
 
 This runs on the frozen e-graph between steps. Merging pair by pair would close under itself and never end.
 """
@@ -8,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from superopt.engine.addends import Regrouped, layer_operator, regrouped_sums
 from superopt.engine.eclasses import EClass, EGraph
 from superopt.engine.matching import Match, bind
 from superopt.engine.variants import variant_of
 from superopt.errors import InferenceError
 from superopt.expressions import Binding
-from superopt.instantiate import Filled, Skeleton, fill, holds, skeleton
+from superopt.instantiate import Filled, Skeleton, Slot, fill, holds, skeleton
 from superopt.operators import operator
 from superopt.rules import Apply, Each, Pattern, Rule, Star, Var, element_name
 from superopt.shapes import join
-from superopt.terms import ABSENT, CONST, Attrs
+from superopt.terms import ABSENT, CONST, INPUT, Attrs, Node
 from superopt.values import Unknown, Value
 
 MAX_SIBLINGS = 64
@@ -50,7 +52,11 @@ class Member:
 
 
 def find_siblings(rule: Rule, egraph: EGraph) -> list[Siblings]:
-    """Every set of two or more classes that a siblings rule merges, in the order of their first member."""
+    """Every set of two or more classes that a siblings rule merges, in the order of their first member; every sum that
+    an addends rule puts in another order."""
+    if rule.addends:
+        op = layer_operator(rule)
+        return [] if op is None else [_reordered(rule, found, egraph) for found in regrouped_sums(op, egraph)]
     form = rule.left[0]
     groups: dict[tuple[tuple[int, ...], tuple[Attrs, ...]], dict[int, Member]] = {}
     for number, eclass in enumerate(egraph.classes):
@@ -65,6 +71,30 @@ def find_siblings(rule: Rule, egraph: EGraph) -> list[Siblings]:
         if merged is not None:
             found.append(merged)
     return found
+
+
+def _reordered(rule: Rule, found: Regrouped, egraph: EGraph) -> Siblings:
+    """The sum in its other order. The addends stay what they are: as members they tell this sum from a later one of the
+    same class."""
+    numbers = tuple(dict.fromkeys(found.addends))
+    names = [f"addend.{index}" for index in range(len(numbers))]
+    slots = [Slot(Var(name), ()) for name in names]
+    nodes = [Node(INPUT, (), Attrs.of(name=name)) for name in names]
+    types = [egraph.classes[number].type for number in numbers]
+
+    def added(terms: Sequence[int]) -> int:
+        total = terms[0]
+        for term in terms[1:]:
+            slots.append(Slot(Apply("Add", ()), (total, term)))
+            nodes.append(Node("Add", (total, term)))
+            types.append(egraph.classes[found.root].type)
+            total = len(slots) - 1
+        return total
+
+    total = added([added([numbers.index(addend) for addend in group]) for group in found.groups])
+    filled = Filled(tuple(nodes), tuple(types), (None,) * len(nodes))
+    shape = Skeleton(tuple(slots), (total, *range(len(numbers))))
+    return Siblings(rule, shape, filled, dict(zip(names, numbers, strict=True)), (found.root, *numbers))
 
 
 def _members(form: Pattern, number: int, rule: Rule, egraph: EGraph) -> list[Member]:
