@@ -217,3 +217,27 @@ def test_a_model_is_priced_node_by_node(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     onnx.save(small_model(), file)
     assert cost(file, load("flops"), {"batch": 3}) == found
+
+
+def test_taso_adds_up_the_four_figures_of_its_log() -> None:
+    taso, device = load("taso"), load("roofline-v100")
+    image = Operand(tensor(1, 64, 56, 56))
+    weight = Operand(tensor(64, 64, 3, 3), constant=True)
+    asked = ("Conv", conv_attrs(), [image, weight, None], image.type)
+    time = 1e3 * device.price(*asked)
+    elements = 64 * 56 * 56
+    flops, accesses = elements * 64 * 9, 2 * elements + 64 * 64 * 9
+    assert taso.price(*asked) == pytest.approx(time + flops / 2**30 + 4 * accesses / 2**20 + 1)
+    behind = Operand(image.type, producers=frozenset({"Conv"}))
+    assert taso.price("Relu", NO_ATTRS, [behind], image.type) < 0.01
+    assert taso.price("Reshape", NO_ATTRS, [image], tensor(64, 56 * 56)) == 0
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if name.startswith("roofline")])
+def test_a_device_is_a_file_that_names_its_sources(name: str) -> None:
+    model, text = load(name), (cost_models_dir() / f"{name}.toml").read_text(encoding="utf-8")
+    assert model.unit == "s"
+    assert 0 < model.flop < model.byte < model.node
+    assert text.startswith("# Seconds on ")
+    for figure in ("flop/s", "GB/s", "aunch"):
+        assert figure in text, figure

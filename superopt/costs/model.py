@@ -108,7 +108,7 @@ class CostModel:
         memory = self.byte * family.byte * amount.traffic
         running = max(compute, memory) if self.combine == "max" else compute + memory
         others = sum(weight * other.price(op, attrs, operands, result, sizes) for weight, other in self.plus)
-        return (self.node * family.node + running) * self._fused(op, operands) + others
+        return (self.node * family.node + running + others) * self._fused(op, operands)
 
     @cached_property
     def _families(self) -> Mapping[str, tuple[Family, ...]]:
