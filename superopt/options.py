@@ -103,6 +103,9 @@ class Options:
     """Whether rules that do not ship are used without being tried by their laws first; otherwise one that its law
     refutes is left out."""
 
+    explain: str | None = None
+    """A folder to write into which rules led to the result, step by step, each verified on its own."""
+
     seed: int = 0
     """The seed of sample inputs."""
 
@@ -169,7 +172,7 @@ def options(**given: Any) -> Options:
         read["rules"] = tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in read["rules"])
     if "custom_op_library" in read:
         read["custom_op_library"] = tuple(os.fspath(one) for one in read["custom_op_library"])
-    for name in ("cost", "inputs", "external_data"):
+    for name in ("cost", "inputs", "external_data", "explain"):
         if isinstance(read.get(name), os.PathLike):
             read[name] = os.fspath(read[name])
     if isinstance(read.get("limit"), str):

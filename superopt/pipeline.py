@@ -16,6 +16,8 @@ from superopt.cost import load as load_cost_model
 from superopt.costs.timing import Runtime
 from superopt.errors import EvaluationError
 from superopt.evaluate import check_libraries
+from superopt.explanation.files import check_folder, write_folder
+from superopt.explanation.of_run import explain_run
 from superopt.extraction.interchange import egraph_text
 from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import sample
@@ -69,6 +71,7 @@ def optimize(
     custom_op_library: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     check_classes: bool = False,
     trust_rules: bool = False,
+    explain: str | os.PathLike[str] | None = None,
     seed: int | None = None,
     threads: int | None = None,
     watcher: Watcher | None = None,
@@ -82,8 +85,8 @@ def optimize(
         rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit, inputs=inputs,
         input_shape=input_shape, initializers_are_constant=initializers_are_constant,
         target_opset=target_opset, max_growth=max_growth, select=select, verify=verify, external_data=external_data,
-        custom_op_library=custom_op_library, check_classes=check_classes, trust_rules=trust_rules, seed=seed,
-        threads=threads,
+        custom_op_library=custom_op_library, check_classes=check_classes, trust_rules=trust_rules,
+        explain=explain, seed=seed, threads=threads,
     )  # fmt: skip
     return run(load(model), chosen, watcher)
 
@@ -91,6 +94,8 @@ def optimize(
 def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Result:
     """Optimizes a loaded model; the stages in order. Raises ``InputError`` as ``optimize`` does."""
     original = with_libraries(original, chosen)
+    if chosen.explain is not None:
+        check_folder(chosen.explain)
     clock = Clock(watcher or Watcher())
     seconds = chosen.limit.get("seconds")
     deadline = None if seconds is None else time.perf_counter() + seconds
@@ -121,7 +126,10 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     dump(sound, descent.search, cost_model)
     selection = selected(descent, sound, cost_model, verifier, feeds.values)
     outcome = Outcome(original, verified, descent.search, cost_model, sound, selection, clock.seconds)
-    return Result(outcome.model, document(outcome), chosen.external_data)
+    report = document(outcome)
+    if chosen.explain is not None:
+        write_folder(explain_run(outcome, report), chosen.explain)
+    return Result(outcome.model, report, chosen.external_data)
 
 
 def class_fault(search: Search, rules: RuleSet, feeds: Feeds) -> Verification | None:

@@ -75,6 +75,9 @@ def optimize(
     trust_rules: Annotated[
         bool, typer.Option("--trust-rules", help="Do not try rules that do not ship by their laws first.")
     ] = False,
+    explain: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Write here which rules led to the result, step by step.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help=f"Seed of sample inputs. [default: {DEFAULTS.seed}]")] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of onnxruntime while timing. [default: onnxruntime's own choice]")
@@ -112,6 +115,7 @@ def optimize(
         custom_op_library=custom_op_library or None,
         check_classes=check_classes,
         trust_rules=trust_rules,
+        explain=explain,
         seed=seed,
         threads=threads,
         **keywords,

@@ -93,3 +93,56 @@ def experiment(
         latency=latency,
     )
     raise typer.Exit(run_experiment(grid, output, leave_one_out, Workers(jobs, backend)))
+
+
+@app.command()
+def explain(
+    original: Annotated[str, typer.Argument(metavar="IN.onnx", help="The model before.", show_default=False)],
+    new: Annotated[str, typer.Argument(metavar="OUT.onnx", help="The model after.", show_default=False)],
+    output: Annotated[
+        str | None, typer.Option("-o", "--output", metavar="DIR", help="Write the explanation here, a file per step.")
+    ] = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE", help=f"Rule set; repeatable. [default: {DEFAULTS.rules[0]}]"),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="RULE", help="Leave out a rule or a family of rules; repeatable.")
+    ] = None,
+    numeric: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may change. [default: {DEFAULTS.numeric}]"),
+    ] = None,
+    ignoring: Annotated[
+        list[str] | None,
+        typer.Option(metavar=",".join(EXCUSES), help="Values that the model is promised not to hold."),
+    ] = None,
+    cost: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help=f"Cost model. [default: {DEFAULTS.cost}]")
+    ] = None,
+    limit: Annotated[
+        str | None, typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them.")
+    ] = None,
+    input_shape: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable.")
+    ] = None,
+    initializers_are_constant: Annotated[
+        bool, typer.Option("--initializers-are-constant", help="Also those that are graph inputs.")
+    ] = False,
+    trust_rules: Annotated[
+        bool, typer.Option("--trust-rules", help="Do not try rules that do not ship by their laws first.")
+    ] = False,
+    report: ReportFile = None,
+) -> None:
+    """Tell which rules lead from a model to another, in which order and where, each step verified on its own.
+
+    Exit code 0: a way was found. 1: there is none, or a step is wrong. 2: bad input.
+    """
+    from superopt.cli.explain import run_explain
+    from superopt.options import options
+
+    chosen = options(
+        rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit,
+        input_shape=input_shape, initializers_are_constant=initializers_are_constant, trust_rules=trust_rules,
+    )  # fmt: skip
+    raise typer.Exit(run_explain(original, new, chosen, output=output, report=report))

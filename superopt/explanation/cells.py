@@ -1,0 +1,164 @@
+"""A term graph that is rewritten in place: cells, each of an e-class, where equal terms are one cell.
+
+A cell that is replaced by another of its class is so for all who use it; whoever becomes equal by that becomes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from superopt.engine.eclasses import EGraph
+from superopt.explanation.applications import Key
+from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Attrs, Node, TermGraph
+
+
+@dataclass
+class _Cell:
+    op: str
+    attrs: Attrs
+    args: tuple[int, ...]
+    number: int
+    users: set[int] = field(default_factory=set)
+
+
+LEAVES = frozenset({INPUT, CONST, PROJECT})
+"""What is no operator of a model."""
+
+
+class Cells:
+    """The graph as it is now. Cells are known by number; a number that was replaced stands for what replaced it."""
+
+    def __init__(self, graph: TermGraph, egraph: EGraph) -> None:
+        self._egraph = egraph
+        self._cells: list[_Cell] = []
+        self._stands_for: list[int] = []
+        self._known: dict[tuple[str, Attrs, tuple[int, ...]], int] = {}
+        self.changes = 0
+        for index, node in enumerate(graph.nodes):
+            self.add(node.op, node.attrs, node.args, egraph.class_of[index])
+        self._roots = graph.roots
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        return tuple(self.now(root) for root in self._roots)
+
+    def now(self, cell: int) -> int:
+        """The cell that stands where this one stood."""
+        while self._stands_for[cell] != cell:
+            self._stands_for[cell] = self._stands_for[self._stands_for[cell]]
+            cell = self._stands_for[cell]
+        return cell
+
+    def args(self, cell: int) -> tuple[int, ...]:
+        """The arguments of a cell."""
+        return tuple(arg if arg == ABSENT else self.now(arg) for arg in self._cells[self.now(cell)].args)
+
+    def class_of(self, cell: int) -> int:
+        return self._cells[self.now(cell)].number
+
+    def key(self, cell: int) -> Key:
+        """The e-node that a cell is of."""
+        made = self._cells[self.now(cell)]
+        return made.op, tuple(arg if arg == ABSENT else self.class_of(arg) for arg in made.args), made.attrs
+
+    def add(self, op: str, attrs: Attrs, args: Sequence[int], number: int) -> int:
+        """The cell of a term, which may be there already."""
+        args = tuple(arg if arg == ABSENT else self.now(arg) for arg in args)
+        known = self._known.get((op, attrs, args))
+        if known is not None:
+            return self.now(known)
+        cell = len(self._cells)
+        self._cells.append(_Cell(op, attrs, args, number))
+        self._stands_for.append(cell)
+        self._known[op, attrs, args] = cell
+        for arg in args:
+            if arg != ABSENT:
+                self._cells[arg].users.add(cell)
+        return cell
+
+    def forget(self, cell: int) -> None:
+        """Lets a term like this cell's be added anew: the cell itself is about to be replaced."""
+        made = self._cells[self.now(cell)]
+        self._known.pop((made.op, made.attrs, self.args(cell)), None)
+
+    def copy(self, cell: int) -> int:
+        """Another cell of the same term, for which the first one can then be replaced."""
+        made, args = self._cells[self.now(cell)], self.args(cell)
+        self.forget(cell)
+        return self.add(made.op, made.attrs, args, made.number)
+
+    def replace(self, cell: int, other: int) -> None:
+        """Puts a cell in the place of another of its class, for all who use that."""
+        waiting = [(cell, other)]
+        self.changes += 1
+        while waiting:
+            old, new = (self.now(one) for one in waiting.pop())
+            if old == new:
+                continue
+            self._forget_exactly(old)
+            users = self._cells[old].users
+            for user in users:
+                self._forget_exactly(user)
+            self._stands_for[old] = new
+            self._cells[new].users |= users
+            for user in sorted(users):
+                if self.now(user) != user:
+                    continue
+                made = self._cells[user]
+                made.args = self.args(user)
+                twin = self._known.setdefault((made.op, made.attrs, made.args), user)
+                if self.now(twin) != user:
+                    waiting.append((user, twin))
+
+    def _forget_exactly(self, cell: int) -> None:
+        made = self._cells[cell]
+        term = (made.op, made.attrs, made.args)
+        if self._known.get(term) == cell:
+            del self._known[term]
+
+    def below(self, starts: Iterable[int]) -> dict[int, None]:
+        """The cells that these are made of, themselves included; arguments come before who uses them."""
+        done: dict[int, None] = {}
+        for start in starts:
+            stack = [self.now(start)]
+            while stack:
+                cell = stack[-1]
+                if cell in done:
+                    stack.pop()
+                    continue
+                waiting = [arg for arg in self.args(cell) if arg != ABSENT and arg not in done]
+                if waiting:
+                    stack.extend(reversed(waiting))
+                    continue
+                done[cell] = None
+                stack.pop()
+        return done
+
+    def running(self) -> int:
+        """How many operators run with the model: those that are not constant."""
+        found = (self._cells[cell] for cell in self.below(self.roots))
+        return sum(cell.op not in LEAVES and not self._egraph.classes[cell.number].constant for cell in found)
+
+    def of_class(self, number: int) -> list[int]:
+        """The cells of a class that the roots are made of."""
+        return [cell for cell in self.below(self.roots) if self._cells[cell].number == number]
+
+    def graph(self, roots: Sequence[int] | None = None) -> TermGraph:
+        """What the cells compute, as a graph: terms in the order in which the roots reach them."""
+        heads = self.roots if roots is None else [self.now(root) for root in roots]
+        order = list(self.below(heads))
+        place = {cell: index for index, cell in enumerate(order)}
+        nodes, types = [], []
+        for cell in order:
+            made = self._cells[cell]
+            args = tuple(arg if arg == ABSENT else place[arg] for arg in self.args(cell))
+            nodes.append(Node(made.op, args, made.attrs))
+            stored = self._egraph.constants.get(str(made.attrs.get("key"))) if made.op == CONST else None
+            types.append(self._egraph.classes[made.number].type if stored is None else stored.type)
+        keys = {str(node.attrs["key"]) for node in nodes if node.op in (CONST, OPAQUE)}
+        return TermGraph(
+            tuple(nodes), tuple(types), tuple(place[head] for head in heads),
+            {key: constant for key, constant in self._egraph.constants.items() if key in keys},
+            {key: opaque for key, opaque in self._egraph.opaque.items() if key in keys},
+        )  # fmt: skip

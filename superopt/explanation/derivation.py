@@ -1,0 +1,389 @@
+"""The steps from a term graph to another one of the same e-graph: rules used one at a time, on whole graphs.
+
+From the roots down, every cell of the current graph is turned into the node that its class has in the wanted graph, by
+the rules that connect the two within their class; what such a rule asks of the cell's arguments is brought about first,
+by the same means. Where no single rules lead on, one step takes several at once, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from superopt.engine.eclasses import EGraph
+from superopt.explanation.applications import Application, Applications, Key, Side
+from superopt.explanation.cells import Cells
+from superopt.explanation.routes import Turn, route, turns_at
+from superopt.rules import Number, Var
+from superopt.terms import ABSENT, CONST, INPUT, Attrs, Constant, Node, TermGraph, ValueType
+
+MOST_STEPS = 100_000
+_PASSES = 4
+_DEEPEST = 60
+"""How many requirements of requirements are followed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One rewriting: ``before`` became ``after``, in a graph where all else stayed.
+
+    ``rules`` is one rule, or those that several steps in one are by. Both graphs are over the same ``Input`` terms;
+    ``classes`` tells the class of each of those, and ``roots`` the classes of what was rewritten. ``application`` is
+    None where several rules were used at once.
+    """
+
+    rules: tuple[str, ...]
+    backward: bool
+    before: TermGraph
+    after: TermGraph
+    roots: tuple[int, ...]
+    classes: Mapping[str, int]
+    application: Application | None = None
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """Steps from ``start`` to ``end``, which is the wanted graph, term for term."""
+
+    start: TermGraph
+    end: TermGraph
+    steps: tuple[Step, ...]
+
+
+Observer = Callable[[Step, Cells], None]
+"""Told each step, with the graph after it."""
+
+
+def derive(
+    start: TermGraph,
+    wanted: TermGraph,
+    classes: tuple[int, ...],
+    applications: Applications,
+    observer: Observer | None = None,
+) -> Derivation:
+    """The steps from one graph to another; ``classes`` tells the e-class of each wanted term."""
+    replay = _Replay(start, wanted, classes, applications, observer)
+    for _ in range(_PASSES):
+        if not replay.passed():
+            break
+    if not replay.arrived:
+        replay.leap_to_the_end()
+    return Derivation(start, replay.cells.graph(), tuple(replay.steps))
+
+
+@dataclass
+class _Replay:
+    start: TermGraph
+    wanted: TermGraph
+    classes: tuple[int, ...]
+    applications: Applications
+    observer: Observer | None
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.egraph: EGraph = self.applications.egraph
+        self.cells = Cells(self.start, self.egraph)
+        self._turns: dict[int, list[Turn]] = {}
+        self._leaps: set[tuple[int, int]] = set()
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the graph is the wanted one."""
+        return same_graph(self.cells.graph(), self.wanted)
+
+    def passed(self) -> bool:
+        """Turns every cell into what is wanted, users before what they use; whether anything changed."""
+        before = self.cells.changes
+        here: dict[int, dict[int, None]] = {}
+        for cell, term in zip(self.cells.roots, self.wanted.roots, strict=True):
+            here.setdefault(term, {})[cell] = None
+        for term in range(len(self.wanted.nodes) - 1, -1, -1):
+            for cell in {self.cells.now(cell): None for cell in here.get(term, ())}:
+                if not self._become(cell, self._goal(term), frozenset()):
+                    self._leap(cell, term)
+                args = self.cells.args(cell)
+                for arg, child in zip(self.wanted.nodes[term].args, args, strict=False):
+                    if arg != ABSENT and child != ABSENT:
+                        here.setdefault(arg, {})[child] = None
+        return self.cells.changes > before
+
+    def _goal(self, term: int) -> Key:
+        node = self.wanted.nodes[term]
+        return node.op, tuple(arg if arg == ABSENT else self.classes[arg] for arg in node.args), node.attrs
+
+    def _become(self, cell: int, goal: Key, pending: frozenset[tuple[int, Key]]) -> bool:
+        """Turns a cell into an e-node of its class; whether that was possible."""
+        number = self.cells.class_of(cell)
+        if self.cells.key(cell) == goal:
+            return True
+        if (number, goal) in pending or len(pending) > _DEEPEST or len(self.steps) > MOST_STEPS:
+            return False
+        pending = pending | {(number, goal)}
+        banned: set[Turn] = set()
+        if number not in self._turns:
+            self._turns[number] = turns_at(self.applications, number)
+        while self.cells.key(cell) != goal:
+            way = route(self._turns[number], self.cells.key(cell), goal, banned)
+            if not way:
+                return False
+            self._take(cell, way[0], pending)
+            banned.add(way[0])
+        return True
+
+    def _take(self, cell: int, turn: Turn, pending: frozenset[tuple[int, Key]]) -> bool:
+        """Uses a rule on a cell; whether its arguments could be made what the rule asks for."""
+        source = turn.source
+        heads = {source.shape.roots[turn.root]: cell}
+        found = self._fitted(source, heads, pending)
+        if found is None:
+            return False
+        for place, root in enumerate(source.shape.roots):
+            if place != turn.root:
+                self._fit_other_root(source, root, found, pending)
+        found = self._fitted(source, heads, pending)
+        names = None if found is None else self._variables(turn, found, cell)
+        if found is None or names is None:
+            return False
+        self._rewrite(turn, {place: found.get(root) for place, root in enumerate(source.shape.roots)}, names)
+        return True
+
+    def _fit_other_root(
+        self, source: Side, root: int, found: dict[int, int], pending: frozenset[tuple[int, Key]]
+    ) -> None:
+        for other in self.cells.of_class(source.classes[root]):
+            more = self._fitted(source, {root: other}, pending)
+            if more is not None and all(self.cells.now(found.get(slot, at)) == at for slot, at in more.items()):
+                found.update(more)
+                return
+
+    def _fitted(
+        self, side: Side, heads: Mapping[int, int], pending: frozenset[tuple[int, Key]]
+    ) -> dict[int, int] | None:
+        """The cells that stand in a side's slots, made to be what it asks for."""
+        for _ in range(3):
+            before = self.cells.changes
+            found: dict[int, int] = {}
+            stack = [(slot, self.cells.now(cell)) for slot, cell in heads.items()]
+            while stack:
+                slot, cell = stack.pop()
+                cell = self.cells.now(cell)
+                if slot in found:
+                    if self.cells.now(found[slot]) != cell and not self._unify(found[slot], cell, pending):
+                        return None
+                    continue
+                key = side.keys[slot]
+                if key is not None:
+                    if not self._become(cell, key, pending):
+                        return None
+                    cell = self.cells.now(cell)
+                    pairs = zip(side.shape.slots[slot].args, self.cells.args(cell), strict=True)
+                    stack.extend((arg, child) for arg, child in reversed(list(pairs)) if arg != ABSENT)
+                found[slot] = cell
+            if self.cells.changes == before:
+                return found
+        return None
+
+    def _unify(self, cell: int, other: int, pending: frozenset[tuple[int, Key]], depth: int = 0) -> bool:
+        """Makes two cells of one class one, where a rule asks for the same term twice: both become the wanted term."""
+        if depth > _DEEPEST:
+            return False
+        if self.cells.now(cell) == self.cells.now(other):
+            return True
+        key = self.cells.key(cell)
+        if not self._become(other, key, pending):
+            return False
+        for one, two in zip(self.cells.args(cell), self.cells.args(other), strict=True):
+            if ABSENT not in (one, two) and not self._unify(one, two, pending, depth + 1):
+                return False
+        return self.cells.now(cell) == self.cells.now(other)
+
+    def _variables(self, turn: Turn, found: Mapping[int, int], cell: int) -> dict[str, int] | None:
+        """A cell for each variable of the target: what was matched, else any of its class that is not made of this."""
+        names: dict[str, int] = {}
+        for index, slot in enumerate(turn.source.shape.slots):
+            if isinstance(slot.pattern, (Var, Number)) and index in found:
+                names[slot.pattern.name] = self.cells.now(found[index])
+        for index, slot in enumerate(turn.target.shape.slots):
+            if isinstance(slot.pattern, (Var, Number)) and slot.pattern.name not in names:
+                number = turn.target.classes[index]
+                free = [c for c in self.cells.of_class(number) if self.cells.now(cell) not in self.cells.below([c])]
+                if not free:
+                    return None
+                names[slot.pattern.name] = free[0]
+        return names
+
+    def _rewrite(self, turn: Turn, heads: Mapping[int, int | None], names: dict[str, int]) -> None:
+        cells, target = self.cells, turn.target
+        for place, head in heads.items():
+            if head is None:
+                continue
+            if isinstance(turn.source.shape.slots[turn.source.shape.roots[place]].pattern, (Var, Number)):
+                copied = cells.copy(head)
+                names = {name: copied if cells.now(one) == cells.now(head) else one for name, one in names.items()}
+            else:
+                cells.forget(head)
+        made: list[int] = []
+        for slot, key, number in zip(target.shape.slots, target.keys, target.classes, strict=True):
+            if isinstance(slot.pattern, (Var, Number)):
+                made.append(names[slot.pattern.name])
+            elif key is not None:
+                args = tuple(arg if arg == ABSENT else made[arg] for arg in slot.args)
+                made.append(cells.add(key[0], key[2], args, number))
+        for place, head in heads.items():
+            if head is not None:
+                cells.replace(head, made[target.shape.roots[place]])
+        self._record(_step_of(turn, self.egraph))
+
+    def _record(self, step: Step) -> None:
+        self.steps.append(step)
+        if self.observer is not None:
+            self.observer(step, self.cells)
+
+    def leap_to_the_end(self) -> None:
+        """Makes the roots the wanted ones, by whatever rules."""
+        for cell, term in zip(self.cells.roots, self.wanted.roots, strict=True):
+            self._leap(cell, term, everything=True)
+
+    def _leap(self, cell: int, term: int, *, everything: bool = False) -> None:
+        """Puts the wanted term in the place of a cell, down to where cells of the same classes stand below it."""
+        cells = self.cells
+        cell = cells.now(cell)
+        below = {} if everything else {cells.class_of(c): c for c in cells.below([cell]) if c != cell}
+        number = self.classes[term]
+        below.pop(number, None)
+        piece: list[int] = []
+        cuts: dict[int, int] = {}
+        stack = [term]
+        while stack:
+            at = stack.pop()
+            if at in piece or at in cuts:
+                continue
+            leaf = self.wanted.nodes[at].op in (INPUT, CONST)
+            if at != term and (self.classes[at] in below) and not leaf:
+                cuts[at] = below[self.classes[at]]
+                continue
+            piece.append(at)
+            stack.extend(arg for arg in self.wanted.nodes[at].args if arg != ABSENT)
+        before = self._cut_graph(cell, set(cuts.values()))
+        cells.forget(cell)
+        made: dict[int, int] = dict(cuts)
+        for at in sorted(piece):
+            node = self.wanted.nodes[at]
+            args = tuple(arg if arg == ABSENT else made[arg] for arg in node.args)
+            made[at] = cells.add(node.op, node.attrs, args, self.classes[at])
+        after = self._cut_graph(made[term], set(cuts.values()))
+        if cells.now(made[term]) == cell:
+            return
+        cells.replace(cell, made[term])
+        rules = self._makers([self._goal(at) for at in piece])
+        names = {f"x{one}": cells.class_of(one) for one in cuts.values()}
+        self._record(Step(rules, False, before, after, (number,), names))
+
+    def _makers(self, keys: Iterable[Key]) -> tuple[str, ...]:
+        """The rules that made these e-nodes."""
+        wanted = set(keys)
+        found: dict[str, None] = {}
+        for eclass in self.egraph.classes:
+            for node in eclass.nodes:
+                if node.rule is not None and (node.op, node.children, node.attrs) in wanted:
+                    found[node.rule] = None
+        return tuple(found)
+
+    def _cut_graph(self, cell: int, cuts: set[int]) -> TermGraph:
+        """What a cell computes from others, as a graph with those as inputs."""
+        whole = self.cells.graph([cell])
+        order = list(self.cells.below([cell]))
+        cut = {self.cells.now(one): one for one in cuts}
+        nodes: list[Node] = []
+        types: list[ValueType] = []
+        place: dict[int, int] = {}
+        needed = self._reached(cell, set(cut))
+        for index, at in enumerate(order):
+            if at not in needed:
+                continue
+            node = whole.nodes[index]
+            if at in cut and at != self.cells.now(cell):
+                node = Node(INPUT, (), Attrs.of(name=f"x{cut[at]}"))
+            else:
+                args = self.cells.args(at)
+                node = Node(node.op, tuple(a if a == ABSENT else place[a] for a in args), node.attrs)
+            place[at] = len(nodes)
+            nodes.append(node)
+            types.append(whole.types[index])
+        constants: dict[str, Constant] = dict(whole.constants)
+        return TermGraph(tuple(nodes), tuple(types), (place[self.cells.now(cell)],), constants, whole.opaque)
+
+    def _reached(self, cell: int, cuts: set[int]) -> set[int]:
+        seen, stack = set(), [self.cells.now(cell)]
+        while stack:
+            at = stack.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            if at not in cuts or at == self.cells.now(cell):
+                stack.extend(arg for arg in self.cells.args(at) if arg != ABSENT)
+        return seen
+
+
+def _step_of(turn: Turn, egraph: EGraph) -> Step:
+    application = turn.application
+    left = _side_graph(application.left, egraph)
+    right = _side_graph(application.right, egraph)
+    before, after = (right, left) if turn.backward else (left, right)
+    roots = tuple(application.left.classes[root] for root in application.left.shape.roots)
+    return Step((application.rule,), turn.backward, before, after, roots, application.classes, application)
+
+
+def _side_graph(side: Side, egraph: EGraph) -> TermGraph:
+    """A side where it applies, as a graph: variables are inputs by their names, of their classes' types."""
+    nodes: list[Node] = []
+    types: list[ValueType] = []
+    place: list[int] = []
+    known: dict[Node, int] = {}
+    constants: dict[str, Constant] = {}
+    for slot, key, number in zip(side.shape.slots, side.keys, side.classes, strict=True):
+        kind = egraph.classes[number].type
+        if isinstance(slot.pattern, (Var, Number)):
+            node = Node(INPUT, (), Attrs.of(name=slot.pattern.name))
+        else:
+            op, _, attrs = key or (CONST, (), Attrs())
+            node = Node(op, tuple(arg if arg == ABSENT else place[arg] for arg in slot.args), attrs)
+            if op == CONST:
+                constant = constants[str(attrs["key"])] = egraph.constants[str(attrs["key"])]
+                kind = constant.type
+        if node not in known:
+            known[node] = len(nodes)
+            nodes.append(node)
+            types.append(kind)
+        place.append(known[node])
+    return TermGraph(tuple(nodes), tuple(types), tuple(place[root] for root in side.shape.roots), constants)
+
+
+def same_graph(one: TermGraph, other: TermGraph) -> bool:
+    """Whether two graphs compute their roots by the same terms, however these are numbered."""
+    return numbered(one).text() == numbered(other).text()
+
+
+def numbered(graph: TermGraph) -> TermGraph:
+    """The graph with its terms in the order in which the roots reach them, arguments from the left; none besides."""
+    place: dict[int, int] = {}
+    for root in graph.roots:
+        stack = [root]
+        while stack:
+            index = stack[-1]
+            if index in place:
+                stack.pop()
+                continue
+            waiting = [arg for arg in graph.nodes[index].args if arg != ABSENT and arg not in place]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            place[index] = len(place)
+    nodes = [
+        Node(node.op, tuple(a if a == ABSENT else place[a] for a in node.args), node.attrs)
+        for node in (graph.nodes[index] for index in place)
+    ]
+    types = tuple(graph.types[index] for index in place)
+    roots = tuple(place[root] for root in graph.roots)
+    return TermGraph(tuple(nodes), types, roots, graph.constants, graph.opaque)

@@ -1,0 +1,83 @@
+"""The way from one e-node of a class to another: the rules that lead there, the fewest first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeAlias
+
+from superopt.explanation.applications import Application, Applications, Key, Side
+
+_FORWARD, _BACKWARD, _OPENED = 1.0, 1.5, 6.0
+"""What a step of a way counts: a rule as it is written, one read from right to left, and one that puts operators around
+a term that had none of them, which can go on for ever."""
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A rule used at one of its roots, from its left side to its right or ``backward``."""
+
+    application: Application
+    root: int
+    backward: bool
+
+    @property
+    def source(self) -> Side:
+        return self.application.right if self.backward else self.application.left
+
+    @property
+    def target(self) -> Side:
+        return self.application.left if self.backward else self.application.right
+
+    @property
+    def start(self) -> Key | None:
+        """The e-node that it is used on; None for a variable, which any will do for."""
+        return self.source.keys[self.source.shape.roots[self.root]]
+
+    @property
+    def end(self) -> Key | None:
+        """The e-node that comes of it; None for a variable: whatever that is at the time."""
+        return self.target.keys[self.target.shape.roots[self.root]]
+
+
+_Vertex: TypeAlias = "Key | None"
+
+
+def turns_at(applications: Applications, number: int) -> list[Turn]:
+    """All ways to use a rule at a class."""
+    found = []
+    for application in applications.at(number):
+        for place, root in enumerate(application.left.shape.roots):
+            if application.left.classes[root] == number:
+                found += [Turn(application, place, False), Turn(application, place, True)]
+    return found
+
+
+def route(turns: list[Turn], start: Key, goal: Key, banned: Collection[Turn]) -> list[Turn] | None:
+    """The cheapest sequence of turns from one e-node to another, or to a variable where nothing leads on from."""
+    by_start: dict[_Vertex, list[Turn]] = {}
+    for turn in turns:
+        if turn not in banned:
+            by_start.setdefault(turn.start, []).append(turn)
+    order = count()
+    heap: list[tuple[float, int, _Vertex, tuple[Turn, ...]]] = [(0.0, next(order), start, ())]
+    done: set[_Vertex] = set()
+    stripped: tuple[Turn, ...] | None = None
+    while heap:
+        spent, _, vertex, way = heapq.heappop(heap)
+        if vertex == goal:
+            return list(way)
+        if vertex in done:
+            continue
+        done.add(vertex)
+        if vertex is None:
+            # What a variable stands for is seen when the turn is taken.
+            stripped = stripped or way
+            continue
+        for turn in [*by_start.get(vertex, ()), *by_start.get(None, ())]:
+            if turn.end not in done:
+                more = _OPENED if turn.start is None else _BACKWARD if turn.backward else _FORWARD
+                heapq.heappush(heap, (spent + more, next(order), turn.end, (*way, turn)))
+    return list(stripped) if stripped is not None else None
