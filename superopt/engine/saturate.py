@@ -20,12 +20,14 @@ from superopt.terms import ABSENT, Node, TermGraph, ValueType
 @dataclass(frozen=True)
 class Limits:
     """When saturation stops. Counts make runs repeat; ``seconds`` (None: no limit) does not, and is reported as
-    such. ``nodes`` of None stands for eight times as many as the graph has, and at least 20,000.
+    such. ``nodes`` of None stands for eight times as many as the graph has, and at least 20,000. Of the seconds,
+    ``reserve`` for each e-node are kept for what is done with the e-graph afterwards.
     """
 
     nodes: int | None = None
     iterations: int = 40
     seconds: float | None = None
+    reserve: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -150,10 +152,12 @@ class _Run:
             now = time.perf_counter()
             turn.took(count, now - begun)
             changed |= updated
-            if self.limits.seconds is not None and now - self.started > self.limits.seconds:
+            size = self.engine.size() if updated else 0
+            spent = now - self.started + self.limits.reserve * size
+            if self.limits.seconds is not None and spent > self.limits.seconds:
                 self.stopped_by = "seconds"
                 break
-            if updated and self.engine.size() > self.most_nodes:
+            if size > self.most_nodes:
                 self.stopped_by = "nodes"
                 break
         # One pass over all such nodes takes as long as a rule does, so it is not made after every rule.

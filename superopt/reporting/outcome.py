@@ -70,9 +70,7 @@ def document(outcome: Outcome) -> Report:
             "hash": sound.rules.hash,
             "count": len(sound.rules),
         },
-        "stopped_by": next((run.stopped_by for run in runs if run.stopped_by != "saturated"), "saturated")
-        if runs
-        else "error",
+        "stopped_by": _stopped_by(runs, sound),
         "reproducible": search.deadline is None and options.select == "modelled",
         "iterations": max((run.iterations for run in runs), default=0),
         "rule_runs": _rule_runs(runs),
@@ -108,6 +106,13 @@ def document(outcome: Outcome) -> Report:
         "outputs": outputs(verification),
         "seconds": {name: round(spent, 6) for name, spent in outcome.seconds.items()},
     }
+
+
+def _stopped_by(runs: Sequence[Saturation], sound: Sound) -> str:
+    if runs:
+        return next((run.stopped_by for run in runs if run.stopped_by != "saturated"), "saturated")
+    # Without a saturation and without a problem, the time was over before the first rule.
+    return "error" if sound.problems else "seconds"
 
 
 def operator_counts(model: Model) -> Counter[str]:

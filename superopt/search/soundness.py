@@ -46,6 +46,8 @@ class Sound:
 
 def attempt(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check) -> Attempt:
     """One try under some rules: search, choose, verify. What superopt itself raises is what was wrong."""
+    if descent.search.out_of_time:
+        return Attempt()
     saturation = found = verification = None
     try:
         saturation = descent.search.saturate(rules)
