@@ -15,7 +15,9 @@ from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import Runner, same_bits
 from superopt.inputs.feeds import load_feed
 from superopt.inputs.sample import sample
+from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
+from tests.models import from_text
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 
@@ -277,3 +279,16 @@ def test_a_file_that_is_no_feed_is_refused_in_our_words(name: str, what: str, tm
     assert message.startswith(f"{tmp_path / name}: {what}")
     assert message.endswith(", expected an .npz file of arrays by input name")
     assert "pickle" not in message
+
+
+@pytest.mark.parametrize("nameless", ["?", "-1", "None"])
+def test_dimensions_that_are_called_by_no_name_need_not_be_equal(nameless: str) -> None:
+    model = from_text("g (float[1, 3, h, w] x) => (float[1, 3, i, j] y) { y = Relu(x) }")
+    for dim in model.graph.input[0].type.tensor_type.shape.dim[2:]:
+        dim.dim_param = nameless
+    feeds = sample(load(model), shapes={"x": (1, 3, 48, 192)})
+    assert feeds.values[0]["x"].shape == (1, 3, 48, 192)
+    graph = lower(load(model)).graph
+    (read,) = [kind for node, kind in zip(graph.nodes, graph.types, strict=True) if node.op == "Input"]
+    height, width = read.shape[2:]
+    assert height is None or height != width

@@ -17,6 +17,7 @@ from onnx import helper
 
 from superopt.errors import FeedError
 from superopt.evaluate import Feed, Value, arrays_of, required_inputs
+from superopt.models.inference import symbol_of
 from superopt.operators import dtype_name
 
 
@@ -171,5 +172,5 @@ def sizes_of(proto: onnx.ModelProto, feed: Feed) -> dict[str, int]:
             shapes = arrays_of(feed[info.name])
             for axis, dim in enumerate(info.type.tensor_type.shape.dim):
                 if not dim.HasField("dim_value") and shapes and axis < shapes[0].ndim:
-                    found.setdefault(dim.dim_param or f"{info.name}[{axis}]", shapes[0].shape[axis])
+                    found.setdefault(symbol_of(dim) or f"{info.name}[{axis}]", shapes[0].shape[axis])
     return found

@@ -18,6 +18,7 @@ from superopt.errors import EvaluationError, FeedError, SuperoptError
 from superopt.evaluate import Feed, Runner, Value, arrays_of, required_inputs
 from superopt.inputs.feeds import Feeds, SampleFeed, checked_feed, load_feed, sizes_of
 from superopt.inputs.input_roles import Plan, Role, roles, values
+from superopt.models.inference import symbol_of
 from superopt.models.model import Model
 from superopt.verification.truth import TermRunner
 
@@ -134,7 +135,7 @@ def _inputs(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> list
             dims = tuple(
                 dim.dim_value
                 if dim.HasField("dim_value") and dim.dim_value >= 0
-                else _symbol(dim, f"{info.name}[{axis}]")
+                else symbol_of(dim) or f"{info.name}[{axis}]"
                 for axis, dim in enumerate(tensor.shape.dim)
             )
         if info.name in shapes:
@@ -150,11 +151,6 @@ def _inputs(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> list
             wanted = ", ".join(item.name for item in found) or "none"
             raise FeedError(f"input-shape: {name!r} is not an input, expected {wanted}")
     return _with_symbols_fixed(found, proto, shapes)
-
-
-def _symbol(dim: onnx.TensorShapeProto.Dimension, otherwise: str) -> str:
-    """The name of an open dimension; some exporters call all of them ``?``, or -1."""
-    return dim.dim_param if any(letter.isalnum() for letter in dim.dim_param) else otherwise
 
 
 def _fixed(name: str, dims: tuple[int | str, ...] | None, shape: tuple[int, ...]) -> tuple[int | str, ...]:
@@ -175,8 +171,9 @@ def _with_symbols_fixed(
     for info in required_inputs(proto):
         if info.name in shapes and info.type.HasField("tensor_type"):
             for dim, size in zip(info.type.tensor_type.shape.dim, shapes[info.name], strict=False):
-                if dim.dim_param and decided.setdefault(dim.dim_param, size) != size:
-                    raise FeedError(f"input-shape: {dim.dim_param} is {decided[dim.dim_param]} and {size}")
+                symbol = symbol_of(dim)
+                if symbol is not None and decided.setdefault(symbol, size) != size:
+                    raise FeedError(f"input-shape: {symbol} is {decided[symbol]} and {size}")
     return [
         _Input(
             item.name,

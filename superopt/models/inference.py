@@ -69,8 +69,14 @@ def tensor_type(declared: onnx.TypeProto) -> TensorType | None:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             dims.append(dim.dim_value)
         else:
-            dims.append(dim.dim_param or None)
+            dims.append(symbol_of(dim))
     return TensorType(dtype, tuple(dims))
+
+
+def symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str | None:
+    """The name of an open dimension; None where it has none, or what some exporters call all of them: ``?``, ``-1`` or
+    ``None``. Two that are called so need not be equal."""
+    return dim.dim_param if dim.dim_param != "None" and any(letter.isalpha() for letter in dim.dim_param) else None
 
 
 def contradicts(known: TensorType | None, other: TensorType | None, symbols: Iterable[str]) -> bool:
@@ -133,6 +139,9 @@ def _skeleton(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx.M
     for value in proto.graph.input:
         if value.name not in constant_inputs:
             graph.input.append(value)
+            for dim in graph.input[-1].type.tensor_type.shape.dim if _is_tensor(value.type) else ():
+                if dim.HasField("dim_param") and symbol_of(dim) is None:
+                    dim.ClearField("dim_param")
     listed = {value.name for value in graph.input}
     for tensor in proto.graph.initializer:
         if tensor.name in listed:
@@ -152,6 +161,10 @@ def _skeleton(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx.M
             graph.node.append(node)
     graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in proto.graph.output)
     return skeleton
+
+
+def _is_tensor(declared: onnx.TypeProto) -> bool:
+    return declared.HasField("tensor_type") and declared.tensor_type.HasField("shape")
 
 
 def _aborts_inference(node: onnx.NodeProto) -> bool:
