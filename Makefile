@@ -4,12 +4,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?= -n 2
+BENCH_ARGS ?=
 
 bin := $(VENV)/bin
 installed := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format types package-test bench zoo fuzz clean
+.PHONY: help install demo test lint format types package-test bench speed zoo fuzz clean
 
 help:
 	@echo 'make demo          optimize a training-form MobileOne-S0 and print how much faster it became'
@@ -17,7 +18,8 @@ help:
 	@echo 'make lint          ruff: rules and format'
 	@echo 'make types         mypy --strict superopt'
 	@echo 'make package-test  build sdist and wheel, install the wheel in a fresh environment, run it'
-	@echo 'make bench         time the optimizer on models of growing size'
+	@echo 'make bench         how much faster models become, beside other optimizers (BENCH_ARGS="--models bert")'
+	@echo 'make speed         time the optimizer on models of growing size'
 	@echo 'make zoo           optimize the real models that packages ship, and print a table'
 	@echo 'make fuzz          draw random models and check what comes of them until stopped; finds go to fuzz-finds/'
 	@echo 'make clean         remove the environment and what the other targets wrote'
@@ -56,6 +58,10 @@ package-test: $(installed)
 	$(bin)/python -m pytest -m package tests/test_package.py
 
 bench: $(installed)
+	@mkdir -p bench
+	$(bin)/python -m benchmarks.run --json bench/results.json $(BENCH_ARGS)
+
+speed: $(installed)
 	$(bin)/python -m benchmarks.speed
 
 zoo: $(installed)
@@ -65,4 +71,4 @@ fuzz: $(installed)
 	$(bin)/python -m benchmarks.fuzz
 
 clean:
-	rm -rf $(VENV) .venvs demo dist build
+	rm -rf $(VENV) .venvs demo bench dist build
