@@ -43,8 +43,8 @@ class Branches:
         self.weights.append(numpy_helper.from_array(np.abs(array) + 0.5 if positive else array, name))
         return name
 
-    def conv(self, kernel: tuple[int, int], x: str = "x", dilation: int = 1) -> str:
-        pads = [dilation * (taps // 2) for taps in kernel] * 2
+    def conv(self, kernel: tuple[int, int], x: str = "x", dilation: int = 1, padded: bool = True) -> str:
+        pads = [dilation * (taps // 2) * padded for taps in kernel] * 2
         weight = self.weight(CHANNELS, CHANNELS // self.group, *kernel)
         return self.node("Conv", x, weight, pads=pads, dilations=[dilation, dilation], group=self.group)
 
@@ -52,8 +52,13 @@ class Branches:
         parameters = [self.weight(CHANNELS, positive=True), self.weight(CHANNELS), self.weight(CHANNELS)]
         return self.node("BatchNormalization", x, *parameters, self.weight(CHANNELS, positive=True))
 
-    def pool(self) -> str:
-        return self.node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)
+    def pool(self, x: str = "x", pad: int = 1, counted: int = 1) -> str:
+        return self.node("AveragePool", x, kernel_shape=[3, 3], pads=[pad] * 4, count_include_pad=counted)
+
+    def pointwise(self, pad: int = 0) -> str:
+        """A 1x1 Conv, normalized; what it pads becomes its bias."""
+        weight = self.weight(CHANNELS, CHANNELS // self.group, 1, 1)
+        return self.norm(self.node("Conv", "x", weight, pads=[pad] * 4, group=self.group))
 
     def summed(self, terms: Sequence[str], order: random.Random) -> str:
         """The terms in any order and any brackets, now and then as a Sum."""
@@ -82,6 +87,8 @@ KINDS: dict[str, Callable[[Branches], str]] = {
     "scale": lambda made: made.node("Mul", "x", made.weight(CHANNELS, 1, 1)),
     "pool": lambda made: made.pool(),
     "normed pool": lambda made: made.norm(made.pool()),
+    "1x1, pool": lambda made: made.norm(made.pool(made.pointwise(1), 0)),
+    "1x1, 3x3": lambda made: made.norm(made.conv((3, 3), made.pointwise(1), padded=False)),
 }  # fmt: skip
 
 
@@ -135,6 +142,33 @@ def test_a_sum_that_is_used_elsewhere_too_stays_what_it_is() -> None:
     assert [value.name for value in result.model.graph.output] == [inner, outer]
     assert operators(result.model) == {"Conv": 2, "Relu": 1, "Add": 2}
     assert result.report["verified"] is True
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+def test_a_diverse_branch_block_becomes_one_conv(group: int) -> None:
+    made = Branches(group)
+    branches = [KINDS[kind](made) for kind in ("3x3", "1x1", "1x1, pool", "1x1, 3x3")]
+    result = superopt.optimize(made.model(made.summed(branches, random.Random(group))), select="modelled")
+    assert operators(result.model) == {"Conv": 1}
+    assert result.report["verified"] is True
+
+
+@pytest.mark.parametrize(
+    ("what", "branch"),
+    [
+        ("a pool that counts padding of zeros", lambda made: made.pool(made.pointwise())),
+        ("a pool that leaves padding out", lambda made: made.pool(made.pointwise(), counted=0)),
+        ("a convolution that pads with zeros", lambda made: made.conv((3, 3), made.pointwise())),
+        ("a padded pool of the input that leaves padding out", lambda made: made.pool(counted=0)),
+    ],
+)
+def test_what_is_another_thing_at_the_borders_stays(what: str, branch: Callable[[Branches], str]) -> None:
+    made = Branches()
+    result = superopt.optimize(
+        made.model(made.summed([made.conv((3, 3)), branch(made)], random.Random(0))), select="modelled"
+    )
+    assert result.report["verified"] is True
+    assert sum(operators(result.model).values()) >= 3, what
 
 
 def test_products_of_one_input_are_merged_in_a_sum() -> None:

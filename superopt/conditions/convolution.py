@@ -205,6 +205,23 @@ def pointwise(weight: Value, attrs: Attrs) -> bool:
     )
 
 
+@predicate()
+def one_tap(weight: Value, attrs: Attrs) -> bool:
+    """Conv with this weight and these attributes maps each place of its padded input by itself: one tap, no stride."""
+    pads = _ints(attrs, "pads")
+    return (
+        all(taps == 1 for taps in kernel(weight))
+        and all(stride == 1 for stride in _ints(attrs, "strides"))
+        and min(pads, default=0) >= 0
+    )
+
+
+@attribute()
+def added(pads: Ints, pads2: Ints) -> Ints:
+    """Two pads of the same axes, one around the other."""
+    return tuple(one + other for one, other in zip(pads, pads2, strict=True))
+
+
 @attribute()
 def transposed_pair(rank: int) -> Ints:
     """The permutation ``(1, 0, 2, ..., rank - 1)``."""
