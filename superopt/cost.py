@@ -16,7 +16,8 @@ from superopt.bodies.bodies import bodies
 from superopt.costs.database import Database, Place, default_path
 from superopt.costs.files import parse
 from superopt.costs.fitting import fitted
-from superopt.costs.model import FREE, CostModel, Family, Fusion
+from superopt.costs.grouping import groups
+from superopt.costs.model import FREE, CostModel, Family
 from superopt.costs.operands import Operand, content_of
 from superopt.costs.timing import Runtime
 from superopt.errors import CostModelError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import onnx_ir
 
 __all__ = [
-    "FREE", "CostBreakdown", "CostModel", "Family", "Fusion", "NodeCost", "Operand", "constant_nodes", "cost",
+    "FREE", "CostBreakdown", "CostModel", "Family", "NodeCost", "Operand", "constant_nodes", "cost",
     "graph_cost", "load", "measured", "model_cost",
 ]  # fmt: skip
 
@@ -88,7 +89,8 @@ def measured(runtime: Runtime, database: Database | None = None) -> CostModel:
 @dataclass(frozen=True, slots=True)
 class NodeCost:
     """What one node costs, in the unit of the breakdown; ``timed`` says that its instance was measured, ``body`` that
-    it stands in the body of an If, Loop or Scan."""
+    it stands in the body of an If, Loop or Scan, ``fused`` names the form in which the runtime makes it part of an
+    operator: the whole is then paid at one of the nodes."""
 
     name: str
     op: str
@@ -96,6 +98,7 @@ class NodeCost:
     type: ValueType = None
     timed: bool = False
     body: bool = False
+    fused: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,8 +133,7 @@ def operands_of(graph: TermGraph, constant: Sequence[bool]) -> list[Operand]:
     """What each node of a graph is as an argument."""
     return [
         Operand(
-            value_type, fixed, frozenset((node.op,)),
-            content_of(graph.constants[str(node.attrs["key"])]) if node.op == CONST else "",
+            value_type, fixed, content_of(graph.constants[str(node.attrs["key"])]) if node.op == CONST else ""
         )
         for node, value_type, fixed in zip(graph.nodes, graph.types, constant, strict=True)
     ]  # fmt: skip
@@ -148,17 +150,27 @@ def graph_cost(
     constant = constant_nodes(graph)
     nominal = Sizes(dict(sizes or {}))
     operands = operands_of(graph, constant)
+    paid: dict[int, tuple[float, bool, str]] = {}
+    for group in groups(graph, cost_model.fusions, operands).values():
+        price, timed = cost_model.fused(group, nominal)
+        fusion = group.match.fusion
+        paid.update(dict.fromkeys(group.parts, (0.0, timed, fusion.rule.name)))
+        named = [place for place, part in group.parts.items() if part.op == fusion.priced_as]
+        paid[(named or list(group.parts))[-1]] = (price, timed, fusion.rule.name)
     priced = []
     for index, node in enumerate(graph.nodes):
         if node.op in FREE:
             continue
-        given = [None if arg == ABSENT else operands[arg] for arg in node.args]
-        asked = (node.op, node.attrs, given, graph.types[index], nominal)
-        timed = None if constant[index] else cost_model.timed(*asked)
-        price = 0.0 if constant[index] else cost_model.formula(*asked) if timed is None else timed
+        if index not in paid:
+            given = [None if arg == ABSENT else operands[arg] for arg in node.args]
+            asked = (node.op, node.attrs, given, graph.types[index], nominal)
+            alone = None if constant[index] else cost_model.timed(*asked)
+            price = 0.0 if constant[index] else cost_model.formula(*asked) if alone is None else alone
+            paid[index] = (price, alone is not None, "")
         op = graph.opaque[str(node.attrs["key"])].op_type if node.op == OPAQUE else node.op
+        price, timed, form = paid[index]
         name = names[index] if names else f"%{index}"
-        priced.append(NodeCost(name, op, price, graph.types[index], timed is not None))
+        priced.append(NodeCost(name, op, price, graph.types[index], timed, fused=form))
     stored = sorted({str(node.attrs["key"]) for node in graph.nodes if node.op == CONST})
     total = sum(item.cost for item in priced)
     return CostBreakdown(

@@ -17,7 +17,7 @@ from superopt import conditions as _conditions  # noqa: F401  (registers the fun
 from superopt.errors import RuleError
 from superopt.rule_patterns import Scope, expression, left_pattern, let_value, right_pattern, substituted
 from superopt.rules import EXCUSES, NUMERIC_CLASSES, Apply, Excuse, Expr, NumericClass, Pattern, Rule, RuleSet, Var
-from superopt.shipped import rules_dir
+from superopt.shipped import rule_files, rules_dir
 
 _HEADER = re.compile(
     r"(?P<kind>rule|rejected)\s+(?P<name>[a-z0-9][a-z0-9.-]*)\s*:\s*(?P<numeric>[a-z]+)(?P<rest>.*)", re.DOTALL
@@ -129,13 +129,13 @@ def _read(path: Path, name: str) -> RuleSet:
 
 def shipped_names() -> tuple[str, ...]:
     """What ``load`` knows by name: the lists, then the files."""
-    return (*_named_lists(), *sorted(path.stem for path in rules_dir().glob("*.rules")))
+    return (*_named_lists(), *(path.stem for path in rule_files()))
 
 
 def _named_lists() -> Mapping[str, tuple[str, ...]]:
     path = rules_dir() / "sets.toml"
     lists = {name: tuple(entry["files"]) for name, entry in tomllib.loads(path.read_text(encoding="utf-8")).items()}
-    return {**lists, "all": tuple(sorted(path.stem for path in rules_dir().glob("*.rules")))}
+    return {**lists, "all": tuple(path.stem for path in rule_files())}
 
 
 def parse(text: str, file: str = "<text>") -> RuleSet:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
 
+FUSIONS = ("onnxruntime", "taso-kernels")
+"""The files among ``rules/`` that say what a runtime fuses: cost models read them, nothing is rewritten by them."""
+
 
 def _directory(name: str) -> Path:
     in_wheel = _PACKAGE / name
@@ -15,6 +18,11 @@ def _directory(name: str) -> Path:
 def rules_dir() -> Path:
     """The directory of the shipped ``.rules`` files and of ``sources.bib``."""
     return _directory("rules")
+
+
+def rule_files() -> tuple[Path, ...]:
+    """The shipped files of rewrite rules, in order of name; not those that say what a runtime fuses."""
+    return tuple(path for path in sorted(rules_dir().glob("*.rules")) if path.stem not in FUSIONS)
 
 
 def cost_models_dir() -> Path:

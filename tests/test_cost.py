@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from superopt.cost import CostModel, Family, Fusion, Operand, cost, load
+from superopt.cost import CostModel, Family, Operand, cost, load
 from superopt.errors import CostModelError
 from superopt.shipped import cost_models_dir
 from superopt.terms import Attrs, TensorType, ValueType
@@ -59,7 +59,6 @@ def test_families_name_operators_that_exist() -> None:
     for name in SHIPPED:
         model = load(name)
         named = [op for family in model.families.values() for op in family.operators]
-        named += [op for fusion in model.fusions for op in (*fusion.operators, *fusion.behind)]
         assert set(named) <= set(FORMS), name
 
 
@@ -119,23 +118,6 @@ def test_groups_below_the_vector_width_do_not_pay() -> None:
     assert depthwise < wide / 3
 
 
-def test_what_a_runtime_fuses_costs_little() -> None:
-    model = load("onnxruntime")
-    image = tensor(1, 64, 56, 56)
-    plain = Operand(image, producers=frozenset({"Add"}))
-    behind = Operand(image, producers=frozenset({"Conv", "Add"}))
-    assert model.price("Relu", NO_ATTRS, [behind], image) < model.price("Relu", NO_ATTRS, [plain], image) / 10
-    fixed = Operand(tensor(64, 1, 1), constant=True)
-    both = model.price("Add", NO_ATTRS, [behind, plain], image)
-    assert model.price("Add", NO_ATTRS, [plain, behind], image) == both
-    assert (
-        model.price("Add", NO_ATTRS, [behind, fixed], image)
-        < both
-        < model.price("Add", NO_ATTRS, [plain, plain], image)
-    )
-    assert model.price("Relu", NO_ATTRS, [behind], image) > 0
-
-
 def test_a_roofline_takes_the_larger_and_a_sum_both() -> None:
     image = tensor(1, 10)
     for combine, expected in (("max", 1 + 80.0), ("sum", 1 + 80.0 + 10)):
@@ -143,11 +125,9 @@ def test_a_roofline_takes_the_larger_and_a_sum_both() -> None:
         assert model.price("Relu", NO_ATTRS, [Operand(image)], image) == expected
     family = CostModel("m", "u", node=1, flop=1, families={"f": Family(("Relu",), node=3, flop=2)})
     assert family.price("Relu", NO_ATTRS, [Operand(image)], image) == 3 + 20
-    fused = CostModel("m", "u", node=4, fusions=(Fusion(("Relu",), ("Conv",), 0.25),))
-    assert fused.price("Relu", NO_ATTRS, [Operand(image, producers=frozenset({"Conv"}))], image) == 1
 
 
-GOOD = '[price]\nnode = 1\n[family.f]\noperators = ["Relu"]\n[[fusion]]\noperators = ["Relu"]\nbehind = ["Conv"]\n'
+GOOD = '[price]\nnode = 1\n[family.f]\noperators = ["Relu"]\n'
 
 
 @pytest.mark.parametrize(
@@ -162,10 +142,8 @@ GOOD = '[price]\nnode = 1\n[family.f]\noperators = ["Relu"]\n[[fusion]]\noperato
         ('["Relu"]', '"Relu"', "operators = 'Relu', expected a list"),
         ('["Relu"]', '["Relu"]\nblock = 0', "block = 0"),
         ('["Relu"]', '["Relu"]\nkind = "wide"', "kind = 'wide'"),
-        ('behind = ["Conv"]', "behind = []", "behind = []"),
-        ('behind = ["Conv"]', 'behind = ["Conv"]\nconstant = 1', "constant = 1"),
         ("[price]", "[prices]", "'prices'"),
-        ("[[fusion]]", "[fusion]", "[[fusion]]"),
+        ('unit = "u"', 'unit = "u"\nfuses = "tvm"', "fuses = 'tvm', expected one of"),
         ('name = "m"', "name = 3", "name = 3, expected a text"),
     ],
 )
@@ -228,8 +206,6 @@ def test_taso_adds_up_the_four_figures_of_its_log() -> None:
     elements = 64 * 56 * 56
     flops, accesses = elements * 64 * 9, 2 * elements + 64 * 64 * 9
     assert taso.price(*asked) == pytest.approx(time + flops / 2**30 + 4 * accesses / 2**20 + 1)
-    behind = Operand(image.type, producers=frozenset({"Conv"}))
-    assert taso.price("Relu", NO_ATTRS, [behind], image.type) < 0.01
     assert taso.price("Reshape", NO_ATTRS, [image], tensor(64, 56 * 56)) == 0
 
 

@@ -18,7 +18,7 @@ from superopt.cli.main import main
 from superopt.cost import CostModel, load
 from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
-from superopt.extraction import Problem, candidates, extract, greedy, interchange, solve
+from superopt.extraction import Extractor, Problem, extract, greedy, interchange, several, solve
 from superopt.extraction.formulation import cycle_cuts, formulate
 from superopt.extraction.heuristics import value
 from superopt.extraction.reduction import opened
@@ -358,19 +358,56 @@ def test_a_constant_is_evaluated_by_its_smallest_derivation() -> None:
     assert extraction.rules_used == {"merge": 2}
 
 
-def test_candidates_differ() -> None:
-    egraph = two_branches()
-    free = CostModel("free", "nothing")
-    found = candidates(egraph, [load("roofline"), load("flops"), free])
-    assert [extraction.rules_used for extraction in found] == [{"merge": 2}, {}]
-
-
 def test_caution_keeps_the_original_where_the_gain_is_smaller() -> None:
-    egraph, model = two_branches(), load("roofline")
-    bold, careful = candidates(egraph, [model], cautions=[0.0, 5.0])
+    extractor = Extractor(two_branches(), load("roofline"))
+    bold, careful = (extractor.extract(caution=caution) for caution in (0.0, 5.0))
     assert (bold.rules_used, careful.rules_used) == ({"merge": 2}, {})
     assert careful.cost > bold.cost >= careful.bound
-    assert extract(egraph, model, caution=0.1).cost == bold.cost
+    assert extractor.extract(caution=0.1).cost == bold.cost
+
+
+def chain_of_choices(steps: int) -> EGraph:
+    """A chain of Conv steps, for each of which a rule of its own offers a narrower one; the later, the narrower."""
+    classes = [EClass((ENode("Input", (), Attrs.of(name="x"), None, 0),), IMAGE), leaf("b", VECTOR)]
+    constants = {"b": constant("b", VECTOR)}
+    image = 0
+    for step in range(steps):
+        for key, side in ((f"w{step}", steps + 2), (f"n{step}", steps + 1 - step)):
+            kind = TensorType("float32", (64, 64, side, 1))
+            constants[key] = constant(key, kind)
+            classes.append(leaf(key, kind))
+        attrs = Attrs.of(dilations=(1, 1), group=1, pads=(0, 0, 0, 0), strides=(1, 1), step=step)
+        wide, narrow = len(classes) - 2, len(classes) - 1
+        nodes = (
+            ENode("Conv", (image, wide, 1), attrs, None, step),
+            ENode("Conv", (image, narrow, 1), attrs, f"r{step}"),
+        )
+        image = len(classes)
+        classes.append(EClass(nodes, IMAGE))
+    return EGraph(tuple(classes), (image,), (), constants)
+
+
+def test_several_finds_every_choice_of_rules_in_order() -> None:
+    steps = 4
+    extractor = Extractor(chain_of_choices(steps), load("flops"))
+    found = several(extractor, 2**steps)
+    assert len({tuple(each.rules_used) for each in found}) == len(found) == 2**steps
+    assert [each.cost for each in found] == sorted(each.cost for each in found)
+    # Without one rule at a time the cheapest are those that gain the least.
+    assert [sorted(set(found[0].rules_used) - set(each.rules_used)) for each in found[:3]] == [[], ["r0"], ["r1"]]
+    apart = several(extractor, 4, differ=2)
+    assert all(len(one.chosen - other.chosen) >= 2 for one, other in itertools.combinations(apart, 2))
+    assert len(apart) == 4
+
+
+def test_several_choices_come_in_the_order_of_their_costs_and_differ() -> None:
+    extractor = Extractor(two_branches(), load("roofline"))
+    found = several(extractor, 5)
+    assert [extraction.rules_used for extraction in found] == [{"merge": 2}, {}]
+    assert found[0].cost < found[1].cost
+    assert [extraction.rules_used for extraction in several(extractor, 5, differ=4)] == [{"merge": 2}]
+    assert len(several(extractor, 1)) == 1
+    assert len(several(extractor, 2, seconds=0.0)) == 1
 
 
 def test_the_same_choice_under_every_hash_seed() -> None:

@@ -21,6 +21,7 @@ from superopt.costs import database as databases
 from superopt.costs import filling, timing
 from superopt.costs.database import Database, Place
 from superopt.costs.fitting import fitted, instance_of_key
+from superopt.costs.fusions import NONE
 from superopt.costs.gather import graph_instances
 from superopt.costs.instances import Instance, inputs_of, instance_model, single
 from superopt.costs.operands import Operand, content_of
@@ -75,7 +76,7 @@ def test_what_a_running_time_depends_on_tells_instances_apart() -> None:
         conv(group=2),
     ]
     assert len({one.key for one in different}) == len(different)
-    again = instance("Add", [replace(seven, producers=frozenset({"Conv"})), seven], tensor(2, 7))
+    again = instance("Add", [Operand(tensor(2, 7)), seven], tensor(2, 7))
     assert again.key == different[0].key
     for one in different:
         assert instance_of_key(one.key) == one
@@ -232,19 +233,26 @@ def test_a_price_is_what_was_timed_and_a_miss_is_by_formula(cache: Path) -> None
 
     graph = lower(load_model(path)).graph
     operands = operands_of(graph, constant_nodes(graph))
-    found = list(graph_instances(graph, operands, NOMINAL).values())
+    found = list(graph_instances(graph, operands, NOMINAL, NONE).values())
     assert [one.nodes[0].op for one in found] == ["Conv", "Sigmoid", "MatMul"]
+    fused = list(graph_instances(graph, operands, NOMINAL, load("onnxruntime").fusions).values())
+    assert [[node.op for node in one.nodes] for one in fused] == [["Conv", "Sigmoid"], ["MatMul"]]
     place, database = Place.here(Runtime()), Database(databases.default_path())
-    database.add(place, {found[0].key: Timing(1.5, 0.0, 7), found[2].key: Timing(0.25, 0.0, 7)})
+    database.add(place, {found[2].key: Timing(0.25, 0.0, 7)})
+    alone = {item.op: item for item in cost(path, "measured").nodes}
+    assert alone["Conv"].cost > 0
+    assert alone["Conv"].fused == "conv-activation[Sigmoid]"
+    assert not alone["Conv"].timed
+    database.add(place, {fused[0].key: Timing(1.5, 0.0, 7)})
     some = {item.op: item for item in cost(path, "measured").nodes}
     assert (some["Conv"].cost, some["MatMul"].cost) == (1.5, 0.25)
     assert some["Conv"].timed
     assert some["MatMul"].timed
-    assert not some["Sigmoid"].timed
-    assert some["Sigmoid"].cost > 0
+    assert some["Sigmoid"].timed
+    assert some["Sigmoid"].cost == 0
 
     # An entry that is wrong makes a price that is wrong: it is the entry that is used.
-    database.add(place, {found[0].key: Timing(1000.0, 0.0, 7)})
+    database.add(place, {fused[0].key: Timing(1000.0, 0.0, 7)})
     assert {item.op: item.cost for item in cost(path, "measured").nodes}["Conv"] == 1000.0
     # Other threads are another place.
     other = load("measured", Runtime(threads=3))
@@ -302,13 +310,13 @@ def test_measure_fills_the_database_and_writes_a_cost_model(cache: Path, capsys:
     small_model(Path("m.onnx"))
     assert run("measure", "m.onnx", "--threads", "1", "--rules", "none", "-o", "here.toml", "--report", "r.json") == 0
     document = json.loads(Path("r.json").read_text())
-    assert (document["timed"], document["known"], document["left"], document["failed"]) == (3, 0, 0, [])
-    assert document["total"] == 3
+    assert (document["timed"], document["known"], document["left"], document["failed"]) == (2, 0, 0, [])
+    assert document["total"] == 2
     printed = capsys.readouterr().out
-    assert "3 operator instances timed" in printed
+    assert "2 operator instances timed" in printed
     assert "CPUExecutionProvider, 1 thread" in printed
     assert run("measure", "m.onnx", "--threads", "1", "--rules", "none") == 0
-    assert "0 operator instances timed in 0 s, 3 known before" in capsys.readouterr().out
+    assert "0 operator instances timed in 0 s, 2 known before" in capsys.readouterr().out
 
     from_file, from_database = load("here.toml"), load("measured", ONE)
     assert from_file.instances == from_database.instances

@@ -15,14 +15,14 @@ from superopt.expressions import Binding
 from superopt.instantiate import conditions_hold, instantiate
 from superopt.kernels import FLOAT64, evaluate_graph
 from superopt.rules import Rule
-from superopt.shipped import rules_dir
+from superopt.shipped import rule_files, rules_dir
 from superopt.terms import Attrs, AttrValue, TensorType
 from superopt.values import FUNCTIONS, Value
 
 Array = NDArray[np.generic]
 
 ALL = rule_text.load("all")
-FILES = sorted(rules_dir().glob("*.rules"))
+FILES = list(rule_files())
 UNUSED = {"same_dtype", "centered", "same_pads", "wider"}
 """Functions that no shipped rule calls, kept since rule files of others are likely to."""
 

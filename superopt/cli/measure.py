@@ -114,10 +114,12 @@ def instances_of(sources: tuple[str, ...], options: Options, derived: bool) -> I
         original = load_model(source)
         graph = settle(lower(original).graph, context=original.proto)
         sizes = sizes_of(feeds_of(original, options))
-        yield from graph_instances(graph, operands_of(graph, constant_nodes(graph)), Sizes(dict(sizes))).values()
+        yield from graph_instances(
+            graph, operands_of(graph, constant_nodes(graph)), Sizes(dict(sizes)), model.fusions
+        ).values()
         if rules is not None:
             saturated = saturate(graph, rules, limits_of(options.limit), original.opset)
-            later.update(egraph_instances(saturated.egraph, sizes))
+            later.update(egraph_instances(saturated.egraph, sizes, model.fusions))
     yield from sorted(later.values(), key=lambda instance: -formula_of(model, instance))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from superopt.costs.model import CostModel, Family, Fusion
+from superopt.costs.model import CostModel, Family
 from superopt.errors import CostModelError
+from superopt.shipped import FUSIONS
 
 _PRICES = ("node", "flop", "byte", "constant_byte", "kept_constant")
 
@@ -17,19 +18,17 @@ def parse(data: Mapping[str, Any], file: str, load: Callable[[str], CostModel]) 
     """The cost model that a TOML document describes; ``file`` is named in errors, ``load`` finds the models that it
     adds to its own prices. Raises CostModelError."""
     reader = _Reader(file)
-    reader.known(data, "the file", ("name", "unit", "price", "family", "fusion", "plus", "instance"))
+    reader.known(data, "the file", ("name", "unit", "fuses", "price", "family", "plus", "instance"))
     price = reader.table(data, "price")
     reader.known(price, "[price]", ("combine", *_PRICES))
     combine = reader.choice(price, "combine", ("sum", "max"), "sum")
     numbers = {key: reader.number(price, key, 0.0) for key in _PRICES}
     families = {name: reader.family(name, item) for name, item in reader.table(data, "family").items()}
-    entries = data.get("fusion", [])
-    if not isinstance(entries, list):
-        raise CostModelError(f"{file}: fusion is not a list, expected [[fusion]] tables")
+    fuses = reader.choice(data, "fuses", ("", *FUSIONS), "")
     instances, others = reader.table(data, "instance"), reader.table(data, "plus")
     return CostModel(
         name=reader.text(data, "name"), unit=reader.text(data, "unit"), combine=combine, families=families,
-        fusions=tuple(reader.fusion(item) for item in entries),
+        fuses=fuses,
         instances={key: reader.number(instances, key, 0.0) for key in instances},
         plus=tuple((reader.number(others, other, 1.0), load(other)) for other in others), **numbers,
     )  # fmt: skip
@@ -88,22 +87,13 @@ class _Reader:
         kind = self.choice(data, "kind", ("any", "depthwise", "grouped"), "any")
         return Family(self.names(data, "operators"), kind=kind, block=block, **factors)
 
-    def fusion(self, data: Any) -> Fusion:
-        if not isinstance(data, dict):
-            raise CostModelError(f"{self.file}: fusion {data!r}, expected a table")
-        self.known(data, "[[fusion]]", ("operators", "behind", "factor", "constant"))
-        constant = data.get("constant", False)
-        if not isinstance(constant, bool):
-            raise CostModelError(f"{self.file}: constant = {constant!r} in [[fusion]], expected true or false")
-        return Fusion(
-            self.names(data, "operators"), self.names(data, "behind"), self.number(data, "factor", 0.0), constant
-        )
-
 
 def toml(model: CostModel, comment: str) -> str:
     """A cost model as the text of a TOML file, with a comment on top."""
     lines = [*(f"# {line}".rstrip() for line in comment.splitlines())]
-    lines += [f"name = {json.dumps(model.name)}", f"unit = {json.dumps(model.unit)}", "", "[price]"]
+    lines += [f"name = {json.dumps(model.name)}", f"unit = {json.dumps(model.unit)}"]
+    lines += [f"fuses = {json.dumps(model.fuses)}"] if model.fuses else []
+    lines += ["", "[price]"]
     lines.append(f"combine = {json.dumps(model.combine)}")
     lines += [f"{key} = {getattr(model, key)!r}" for key in _PRICES if getattr(model, key)]
     for name, family in model.families.items():
@@ -111,10 +101,6 @@ def toml(model: CostModel, comment: str) -> str:
         lines += [f"{key} = {getattr(family, key)!r}" for key in ("node", "flop", "byte") if getattr(family, key) != 1]
         lines += [f"kind = {json.dumps(family.kind)}"] if family.kind != "any" else []
         lines += [f"block = {family.block}"] if family.block != 1 else []
-    for fusion in model.fusions:
-        lines += ["", "[[fusion]]", f"operators = {json.dumps(list(fusion.operators))}"]
-        lines += [f"behind = {json.dumps(list(fusion.behind))}", f"factor = {fusion.factor!r}"]
-        lines += ["constant = true"] if fusion.constant else []
     if model.instances:
         lines += ["", "[instance]"]
         lines += [f"{json.dumps(key)} = {price!r}" for key, price in model.instances.items()]

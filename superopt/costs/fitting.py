@@ -65,9 +65,10 @@ def _scaled(family: Family, factor: float) -> Family:
 
 
 def formula_of(model: CostModel, instance: Instance) -> float:
-    """The price of an instance by a model's formula; 0 where it has none, as of several operators."""
-    priced = _price(model, instance)
-    return 0.0 if priced is None else priced[1]
+    """About what an instance costs by a model's formula: one of several operators what the dearest of them does, as far
+    as that can be told from the leaves; 0 where it cannot."""
+    found = [_price(model, replace(instance, nodes=(node,), outputs=(1,))) for node in instance.nodes]
+    return max((priced[1] for priced in found if priced is not None), default=0.0)
 
 
 def _price(model: CostModel, instance: Instance) -> tuple[tuple[str, str], float] | None:
@@ -75,6 +76,8 @@ def _price(model: CostModel, instance: Instance) -> tuple[tuple[str, str], float
     if len(instance.nodes) != 1 or instance.nodes[0].op == OPAQUE:
         return None
     (node,) = instance.nodes
+    if any(arg >= len(instance.leaves) for arg in node.args):
+        return None
     operands = [
         None if arg == ABSENT else Operand(_type(instance.leaves[arg]), instance.leaves[arg].constant)
         for arg in node.args

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from superopt.costs.instances import Instance, single
+from superopt.costs.fusions import Fusions
+from superopt.costs.grouping import egraph_groups, groups
+from superopt.costs.instances import Instance, instance_of, single
 from superopt.costs.model import FREE
 from superopt.costs.operands import Operand, content_of
 from superopt.engine.eclasses import EGraph
@@ -12,16 +14,23 @@ from superopt.terms import ABSENT, CONST, OPAQUE, TermGraph
 from superopt.workload import Sizes
 
 
-def graph_instances(graph: TermGraph, operands: Sequence[Operand], sizes: Sizes) -> dict[str, Instance]:
-    """The instances of a graph's operators that run, by key, in order; ``operands`` are what its nodes are as
-    arguments. What has a type that is not known is left out."""
+def graph_instances(
+    graph: TermGraph, operands: Sequence[Operand], sizes: Sizes, fusions: Fusions
+) -> dict[str, Instance]:
+    """The instances of a graph's operators that run, by key; those that the runtime fuses as one. ``operands`` are what
+    its nodes are as arguments. What has a type that is not known is left out."""
     found: dict[str, Instance] = {}
+    fused = groups(graph, fusions, operands)
+    inside = {place for group in fused.values() for place in group.parts}
     for index, node in enumerate(graph.nodes):
-        if node.op in FREE or operands[index].constant:
+        if node.op in FREE or operands[index].constant or (index in inside and index not in fused):
             continue
-        given = [None if arg == ABSENT else operands[arg] for arg in node.args]
-        opaque = graph.opaque.get(str(node.attrs["key"])) if node.op == OPAQUE else None
-        instance = single(node.op, node.attrs, given, graph.types[index], sizes, opaque)
+        if index in fused:
+            instance = instance_of(fused[index].parts, fused[index].operands, sizes)
+        else:
+            given = [None if arg == ABSENT else operands[arg] for arg in node.args]
+            opaque = graph.opaque.get(str(node.attrs["key"])) if node.op == OPAQUE else None
+            instance = single(node.op, node.attrs, given, graph.types[index], sizes, opaque)
         if instance is not None:
             found.setdefault(instance.key, instance)
     return found
@@ -33,15 +42,14 @@ def class_operands(egraph: EGraph) -> list[Operand]:
         Operand(
             eclass.type,
             eclass.constant,
-            frozenset(node.op for node in eclass.nodes),
             next((content_of(egraph.constants[str(n.attrs["key"])]) for n in eclass.nodes if n.op == CONST), ""),
         )
         for eclass in egraph.classes
     ]
 
 
-def egraph_instances(egraph: EGraph, sizes: Mapping[str, int]) -> dict[str, Instance]:
-    """The instances of all e-nodes that may run, by key, in order of their classes."""
+def egraph_instances(egraph: EGraph, sizes: Mapping[str, int], fusions: Fusions) -> dict[str, Instance]:
+    """The instances of all e-nodes that may run, and of what the runtime makes of several, by key."""
     found: dict[str, Instance] = {}
     operands, nominal = class_operands(egraph), Sizes(dict(sizes))
     for eclass in egraph.classes:
@@ -55,4 +63,8 @@ def egraph_instances(egraph: EGraph, sizes: Mapping[str, int]) -> dict[str, Inst
             instance = single(node.op, node.attrs, given, eclass.type, nominal, opaque)
             if instance is not None:
                 found.setdefault(instance.key, instance)
+    for _, group in egraph_groups(egraph, fusions, operands):
+        instance = instance_of(group.parts, group.operands, nominal)
+        if instance is not None:
+            found.setdefault(instance.key, instance)
     return found

@@ -7,11 +7,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal
 
-from superopt.costs.instances import single
+from superopt.costs.fusions import NONE, Fusions, Match, right_type
+from superopt.costs.fusions import load as load_fusions
+from superopt.costs.instances import Part, instance_of, single
 from superopt.costs.operands import Operand
-from superopt.terms import CONST, INPUT, PROJECT, Attrs, ValueType
+from superopt.terms import ABSENT, CONST, INPUT, PROJECT, Attrs, ValueType
 from superopt.workload import NOMINAL, Sizes, is_depthwise, is_grouped, work
 
 FREE = frozenset({INPUT, CONST, PROJECT})
@@ -36,25 +38,12 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Fusion:
-    """Operators that the runtime computes inside the operator before them: their price is multiplied by ``factor``.
-
-    It counts where an argument is made by one of ``behind``, and the other arguments are constant if ``constant`` says
-    so.
-    """
-
-    operators: tuple[str, ...]
-    behind: tuple[str, ...]
-    factor: float
-    constant: bool = False
-
-
-@dataclass(frozen=True)
 class CostModel:
     """The price of a node: ``node`` + ``flop`` x flops and ``byte`` x traffic, added up or the larger one (a roofline).
 
     ``constant_byte`` is the price of each byte of a constant that the model stores, ``kept_constant`` that of a node
     whose inputs are all constant and which is left to be computed (runtimes do so once, when they load the model).
+    ``fuses`` names the forms that the runtime makes one operator of (``rules/NAME.rules``), none where it is empty.
     ``instances`` are prices of instances by their keys: they stand before the formula. ``plus`` are other models whose
     prices are added, each multiplied by its weight.
     """
@@ -68,14 +57,14 @@ class CostModel:
     constant_byte: float = 0.0
     kept_constant: float = 0.0
     families: Mapping[str, Family] = field(default_factory=dict)
-    fusions: tuple[Fusion, ...] = ()
+    fuses: str = ""
     instances: Mapping[str, float] = field(default_factory=dict, repr=False)
     plus: tuple[tuple[float, CostModel], ...] = ()
 
     @cached_property
     def hash(self) -> str:
         """A hash of everything that a price depends on."""
-        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        text = json.dumps([asdict(self), self.fusions.hash], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def price(
@@ -88,12 +77,11 @@ class CostModel:
     def timed(
         self, op: str, attrs: Attrs, operands: Sequence[Operand | None], result: ValueType, sizes: Sizes = NOMINAL
     ) -> float | None:
-        """The price of a node's instance, without what a runtime fuses; None where there is none."""
+        """The price of a node's instance; None where there is none."""
         if not self.instances or op in FREE:
             return None
         instance = single(op, attrs, operands, result, sizes)
-        price = None if instance is None else self.instances.get(instance.key)
-        return None if price is None else price * self._fused(op, operands)
+        return None if instance is None else self.instances.get(instance.key)
 
     def formula(
         self, op: str, attrs: Attrs, operands: Sequence[Operand | None], result: ValueType, sizes: Sizes = NOMINAL
@@ -108,15 +96,38 @@ class CostModel:
         memory = self.byte * family.byte * amount.traffic
         running = max(compute, memory) if self.combine == "max" else compute + memory
         others = sum(weight * other.price(op, attrs, operands, result, sizes) for weight, other in self.plus)
-        return (self.node * family.node + running + others) * self._fused(op, operands)
+        return self.node * family.node + running + others
 
     @cached_property
     def _families(self) -> Mapping[str, tuple[Family, ...]]:
         return _by_operator(self.families.values())
 
     @cached_property
-    def _fusions(self) -> Mapping[str, tuple[Fusion, ...]]:
-        return _by_operator(self.fusions)
+    def fusions(self) -> Fusions:
+        """The forms that the runtime makes one operator of. Raises RuleError where there is no such file."""
+        return load_fusions(self.fuses) if self.fuses else NONE
+
+    def fused(self, group: Group, sizes: Sizes = NOMINAL) -> tuple[float, bool]:
+        """What a group of nodes costs that the runtime makes one operator of, and whether that was timed."""
+        instance = instance_of(group.parts, group.operands, sizes) if self.instances else None
+        timed = None if instance is None else self.instances.get(instance.key)
+        if timed is not None:
+            return timed, True
+        prices = {
+            name: self.price(part.op, part.attrs, [group.operand(arg) for arg in part.args], part.type, sizes)
+            for name, part in group.parts.items()
+        }
+        alike = [name for name, part in group.parts.items() if part.op == group.match.fusion.priced_as]
+        if alike:
+            whole = prices.pop(max(alike, key=lambda name: prices[name]))
+        else:
+            right = right_type(group.match)
+            if right is None:
+                return sum(prices.values()), False
+            attrs, names, kind = right
+            given = [group.named(name) for name in names]
+            whole = self.price(group.match.fusion.priced_as, attrs, given, kind, sizes)
+        return whole + group.match.fusion.kept * sum(prices.values()), False
 
     def family(self, op: str, attrs: Attrs, operands: Sequence[Operand | None], sizes: Sizes = NOMINAL) -> Family:
         """The family that a node belongs to; one without operators where none names it."""
@@ -128,22 +139,33 @@ class CostModel:
                 return family
         return _ORDINARY
 
-    def _fused(self, op: str, operands: Sequence[Operand | None]) -> float:
-        for fusion in self._fusions.get(op, ()):
-            given = [operand for operand in operands if operand is not None]
-            makers = [operand for operand in given if not operand.producers.isdisjoint(fusion.behind)]
-            if makers and (not fusion.constant or sum(not operand.constant for operand in given) == 1):
-                return fusion.factor
-        return 1.0
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that a runtime makes one operator of: its ``parts`` by number, in topological order, what they are given,
+    and the form that they have."""
+
+    match: Match
+    parts: Mapping[int, Part]
+    operands: Mapping[int, Operand]
+
+    def operand(self, place: int | None) -> Operand | None:
+        """What a node or leaf is as an argument."""
+        if place is None:
+            return None
+        return Operand(self.parts[place].type) if place in self.parts else self.operands[place]
+
+    def named(self, name: str | None) -> Operand | None:
+        """What a variable of the form stands for."""
+        place = ABSENT if name is None else self.match.places[name]
+        return None if place == ABSENT else self.operands.get(place)
 
 
 _ORDINARY = Family(())
 
-F = TypeVar("F", bound="Family | Fusion")
 
-
-def _by_operator(items: Iterable[F]) -> Mapping[str, tuple[F, ...]]:
-    found: dict[str, tuple[F, ...]] = {}
+def _by_operator(items: Iterable[Family]) -> Mapping[str, tuple[Family, ...]]:
+    found: dict[str, tuple[Family, ...]] = {}
     for item in items:
         for op in item.operators:
             found[op] = (*found.get(op, ()), item)

@@ -18,12 +18,10 @@ _INTEGERS = frozenset("bool int8 uint8 int16 uint16 int32 uint32 int64 uint64".s
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One argument: its type, whether it is constant, the operators that make it (of the class, in an e-graph), and the
-    values of a small constant (``content_of``)."""
+    """One argument: its type, whether it is constant, and the values of a small constant (``content_of``)."""
 
     type: ValueType
     constant: bool = False
-    producers: frozenset[str] = frozenset()
     content: str = ""
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from superopt.cost import CostModel
 from superopt.engine.eclasses import EGraph, ENode
-from superopt.extraction.pricing import Priced, cautious, evaluable, price
-from superopt.extraction.problem import Choice, settle
+from superopt.errors import EGraphError
+from superopt.extraction.pricing import Priced, banned, cautious, evaluable, price
+from superopt.extraction.problem import Choice
 from superopt.extraction.solve import DEFAULT_EFFORT, Solution, Status, solve
+from superopt.extraction.whole import originals, spread
 from superopt.terms import ABSENT, CONST, Node, TermGraph, ValueType
 from superopt.workload import Sizes
 
@@ -24,7 +26,8 @@ class Extraction:
     ``runtime`` are the constant nodes of ``graph`` that stay nodes; every other constant node is to be evaluated.
     ``cost`` is in the cost model's unit and includes ``constant_bytes`` at the price of a byte; ``running`` leaves them
     out. ``bound`` is a proven lower bound of ``cost``. ``rules_used`` counts, by rule, the chosen nodes that it made;
-    ``classes`` tells the class of each node.
+    ``classes`` tells the class of each node; ``chosen`` are the problem's nodes that run, to compare with another
+    extraction of the same ``Extractor``.
     """
 
     graph: TermGraph
@@ -39,6 +42,60 @@ class Extraction:
     byte_price: float
     rules_used: Mapping[str, int] = field(default_factory=dict)
     classes: tuple[int, ...] = ()
+    chosen: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """Extracts from one e-graph under one cost model, as often as is asked for; what that needs is found out once.
+
+    ``byte_price`` is for each byte of a constant (the cost model's own by default), ``sizes`` are what symbolic
+    dimensions are priced at.
+    """
+
+    egraph: EGraph
+    cost_model: CostModel
+    byte_price: float | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def paid(self) -> float:
+        """The price of a byte."""
+        return self.cost_model.constant_byte if self.byte_price is None else self.byte_price
+
+    @cached_property
+    def values(self) -> Mapping[int, ENode]:
+        """The nodes that constant classes are evaluated by."""
+        return evaluable(self.egraph)
+
+    @cached_property
+    def priced(self) -> Priced:
+        """The extraction problem."""
+        return price(self.egraph, self.cost_model, self.paid, Sizes(dict(self.sizes)), self.values)
+
+    def extract(
+        self,
+        *,
+        caution: float = 0.0,
+        without: Collection[str] = (),
+        effort: float = DEFAULT_EFFORT,
+        seconds: float | None = None,
+    ) -> Extraction:
+        """The cheapest graph, as the function ``extract`` says; without the nodes that some rules made."""
+        # Many small records are made here, none of them in cycles: looking for cycles takes a quarter of the time.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            priced = self.priced
+            solution = solve(banned(cautious(priced, caution), without).problem, effort, seconds)
+            if spread(priced, solution.choice) is None:
+                # Two groups have different nodes inside for one class, and each would have to come before the other.
+                priced = priced.apart
+                solution = solve(banned(cautious(priced, caution), without).problem, effort, seconds)
+            return _built(self.egraph, priced, self.values, solution, self.paid, caution)
+        finally:
+            if collecting:
+                gc.enable()
 
 
 def extract(
@@ -54,62 +111,12 @@ def extract(
     """The cheapest graph in an e-graph, shared nodes paid once; never dearer than the original, original nodes first
     among equals.
 
-    ``byte_price`` is for each byte of a constant (the cost model's own by default), ``sizes`` are what symbolic
-    dimensions are priced at. Nodes that rules made are taken for dearer by the fraction ``caution``, so that only what
-    gains more than that is changed; the result's costs are the true ones. ``effort`` is counted, so that runs repeat;
-    ``seconds`` is by the clock. Raises ``EGraphError`` where a root cannot be computed.
+    ``byte_price`` and ``sizes`` are those of ``Extractor``. Nodes that rules made are taken for dearer by the fraction
+    ``caution``, so that only what gains more than that is changed; the result's costs are the true ones. ``effort`` is
+    counted, so that runs repeat; ``seconds`` is by the clock. Raises ``EGraphError`` where a root cannot be computed.
     """
-    paid = cost_model.constant_byte if byte_price is None else byte_price
-    # Many small records are made here, none of them in cycles: looking for cycles takes a quarter of the time.
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        values = evaluable(egraph)
-        priced = price(egraph, cost_model, paid, Sizes(dict(sizes or {})), values)
-        solution = solve(cautious(priced, caution).problem, effort, seconds)
-        return _built(egraph, priced, values, solution, paid, caution)
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def candidates(
-    egraph: EGraph,
-    cost_models: Sequence[CostModel],
-    *,
-    byte_prices: Sequence[float | None] = (None,),
-    cautions: Sequence[float] = (0.0,),
-    sizes: Mapping[str, int] | None = None,
-    effort: float = DEFAULT_EFFORT,
-    seconds: float | None = None,
-) -> list[Extraction]:
-    """Extractions that differ, under each cost model, price of a byte and caution, in that order; to be measured."""
-    found: dict[tuple[str, frozenset[int]], Extraction] = {}
-    for cost_model, byte_price, caution in itertools.product(cost_models, byte_prices, cautions):
-        extraction = extract(
-            egraph, cost_model, byte_price=byte_price, caution=caution, sizes=sizes, effort=effort, seconds=seconds
-        )
-        found.setdefault((extraction.graph.text(), extraction.runtime), extraction)
-    return list(found.values())
-
-
-def _original(priced: Priced) -> Choice | None:
-    """The choice of the original's own nodes, where it is complete."""
-    problem = priced.problem
-    first: dict[int, int] = {}
-    for index in range(len(problem.costs)):
-        owner = problem.node_class[index]
-        if problem.preferred[index]:
-            node = priced.node[index]
-            rank = -1 if node is None or node.original is None else node.original
-            best = first.get(owner)
-            if best is None:
-                first[owner] = index
-                continue
-            other = priced.node[best]
-            if (problem.costs[index], rank) < (problem.costs[best], -1 if other is None else other.original or 0):
-                first[owner] = index
-    return settle(problem, first.values())
+    extractor = Extractor(egraph, cost_model, byte_price, dict(sizes or {}))
+    return extractor.extract(caution=caution, effort=effort, seconds=seconds)
 
 
 def _built(
@@ -117,9 +124,9 @@ def _built(
 ) -> Extraction:
     costs = priced.problem.costs
     choice = replace(solution.choice, cost=math.fsum(costs[index] for index in solution.choice.node.values()))
-    original = _original(priced)
-    if original is not None and original.cost <= choice.cost:
-        choice = original
+    for original in originals(priced):
+        if original.cost <= choice.cost:
+            choice = original
     # No node is dearer by more than the caution: nor is any choice.
     bound = min(solution.bound / (1 + caution), choice.cost)
     builder = _Builder(egraph, priced, values, choice)
@@ -132,6 +139,12 @@ def _built(
         running=math.fsum(costs[index] for index in choice.node.values() if priced.node[index] is not None),
         constant_bytes=constant_bytes, byte_price=byte_price, rules_used=dict(sorted(builder.rules.items())),
         classes=tuple(builder.owners),
+        chosen=frozenset(
+            part
+            for index in choice.node.values()
+            if priced.node[index] is not None
+            for part in priced.spread(index)
+        ),
     )  # fmt: skip
 
 
@@ -141,7 +154,10 @@ class _Builder:
     def __init__(self, egraph: EGraph, priced: Priced, values: Mapping[int, ENode], choice: Choice) -> None:
         self.egraph = egraph
         self.values = values
-        self.running = {owner: priced.node[index] for owner, index in choice.node.items()}
+        running = spread(priced, choice)
+        if running is None:
+            raise EGraphError("the choice has a cycle")
+        self.running = running
         self.nodes: dict[Node, int] = {}
         self.types: list[ValueType] = []
         self.owners: list[int] = []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from superopt.cost import CostModel, Operand
+from superopt.costs.gather import class_operands
 from superopt.engine.eclasses import EClass, EGraph, ENode
+from superopt.extraction.fusing import fused
 from superopt.extraction.heuristics import by_trees
 from superopt.extraction.problem import Problem
 from superopt.extraction.reduction import Item
@@ -17,11 +20,31 @@ from superopt.workload import Sizes
 @dataclass(frozen=True)
 class Priced:
     """An e-graph as an extraction problem: ``node`` is what each of the problem's nodes stands for, None for a constant
-    that is to be evaluated; ``stored`` is its bytes then."""
+    that is to be evaluated; ``stored`` is its bytes then. What the runtime fuses stands there as one more node of the
+    problem, for its result's e-node; ``inside`` are by such a node the problem's nodes that the group takes the place
+    of."""
 
     problem: Problem
     node: tuple[ENode | None, ...]
     stored: tuple[int, ...]
+    inside: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def spread(self, index: int) -> tuple[int, ...]:
+        """The problem's nodes that a node stands for: itself, or those of its group."""
+        return self.inside.get(index, (index,))
+
+    @property
+    def apart(self) -> Priced:
+        """The same without what the runtime fuses: the nodes one by one."""
+        count = len(self.node) - len(self.inside)  # groups come last
+        problem = self.problem
+        return Priced(
+            replace(
+                problem, node_class=problem.node_class[:count], children=problem.children[:count],
+                costs=problem.costs[:count], preferred=problem.preferred[:count],
+            ),
+            self.node[:count], self.stored[:count],
+        )  # fmt: skip
 
 
 def cautious(priced: Priced, caution: float) -> Priced:
@@ -29,8 +52,19 @@ def cautious(priced: Priced, caution: float) -> Priced:
     if not caution:
         return priced
     costs = [
-        cost if node is None or node.rule is None else cost * (1 + caution)
-        for cost, node in zip(priced.problem.costs, priced.node, strict=True)
+        cost if node is None or original else cost * (1 + caution)
+        for cost, node, original in zip(priced.problem.costs, priced.node, priced.problem.preferred, strict=True)
+    ]
+    return replace(priced, problem=replace(priced.problem, costs=costs))
+
+
+def banned(priced: Priced, without: Collection[str]) -> Priced:
+    """The same without the nodes that some rules made."""
+    if not without:
+        return priced
+    costs = [
+        math.inf if any((node := priced.node[part]) is not None and node.rule in without for part in parts) else cost
+        for cost, parts in zip(priced.problem.costs, map(priced.spread, range(len(priced.node))), strict=True)
     ]
     return replace(priced, problem=replace(priced.problem, costs=costs))
 
@@ -62,22 +96,30 @@ def price(
         nodes.append(node)
         stored.append(nbytes)
 
-    pricer = _pricer(egraph, cost_model, sizes)
+    number: dict[tuple[int, int], int] = {}
+    operands = class_operands(egraph)
+    pricer = _pricer(operands, cost_model, sizes)
     short = _short(egraph, sizes) if byte_price > cost_model.constant_byte else frozenset[int]()
     for owner, eclass in enumerate(egraph.classes):
         if eclass.constant and owner in values and not isinstance(eclass.type, tuple):
             nbytes = _stored_bytes(egraph, eclass, sizes)
             add(owner, (), byte_price * nbytes, values[owner].op == CONST, None, nbytes)
-        for node in eclass.nodes:
+        for place, node in enumerate(eclass.nodes):
             kids = tuple(child for child in node.children if child != ABSENT)
             if not eclass.constant:
+                number[owner, place] = len(nodes)
                 add(owner, kids, pricer(node, eclass.type), node.rule is None, node)
             elif node.rule is None and node.op != CONST:
                 add(owner, kids, cost_model.kept_constant, True, node)
             elif owner in short and node.op != CONST:
                 add(owner, kids, cost_model.kept_constant, False, node)
+    inside: dict[int, tuple[int, ...]] = {}
+    for group in fused(egraph, cost_model, operands, sizes):
+        parts = tuple(number[part] for part in group.inside)
+        inside[len(nodes)] = parts
+        add(group.owner, group.given, group.cost, all(preferred[part] for part in parts), nodes[parts[-1]])
     problem = Problem(len(egraph.classes), node_class, children, costs, egraph.roots, preferred)
-    return Priced(problem, tuple(nodes), tuple(stored))
+    return Priced(problem, tuple(nodes), tuple(stored), inside)
 
 
 _SHORT = 8
@@ -117,12 +159,9 @@ def _stored_bytes(egraph: EGraph, eclass: EClass, sizes: Sizes) -> int:
     return sizes.nbytes(eclass.type)
 
 
-def _pricer(egraph: EGraph, cost_model: CostModel, sizes: Sizes) -> Callable[[ENode, ValueType], float]:
+def _pricer(operands: Sequence[Operand], cost_model: CostModel, sizes: Sizes) -> Callable[[ENode, ValueType], float]:
     """The price of a node, remembered by operator, attributes and what is known of its operands."""
     numbers: dict[Operand, int] = {}
-    operands = [
-        Operand(eclass.type, eclass.constant, frozenset(node.op for node in eclass.nodes)) for eclass in egraph.classes
-    ]
     number = [numbers.setdefault(operand, len(numbers)) for operand in operands]
     known: dict[tuple[str, str, tuple[int, ...], ValueType], float] = {}
 
