@@ -12,6 +12,7 @@ import collections
 import time
 import traceback
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
-from tests.fuzz.graphs import Fuzzed, fuzzed
-from tests.fuzz.properties import Skipped, check_optimized, check_round_trip
+from tests.fuzz.graphs import Fuzzed, bundles
+from tests.fuzz.properties import Skipped, check_optimized, check_round_trip, groups
 
-BATCH = 100
-"""Models drawn from one seed: hypothesis tries variations of what it has within a batch."""
+BATCH = 25
+"""Bundles of models drawn from one seed: hypothesis tries variations of what it has within a batch."""
 
 CLASSES = ("exact", "reassociates", "approximates")
 
@@ -39,30 +40,39 @@ class Fuzzer:
         self.out = out
         self.numeric = numeric
         self.rules = rules
+        self.seed = 0
         self.counts: collections.Counter[str] = collections.Counter()
         self.started = time.perf_counter()
         self.last: tuple[Fuzzed, str, BaseException] | None = None
 
-    def check(self, case: Fuzzed, numeric: str) -> None:
-        """One model. Raises what was found."""
-        self.counts["graphs"] += 1
-        try:
-            check_round_trip(case)
-            result = check_optimized(case, numeric, self.rules)
-        except Skipped:
-            self.counts["skipped"] += 1
-            return
-        except hypothesis.errors.HypothesisException:
-            raise
-        except Exception as error:
-            self.last = (case, numeric, error)
-            raise
-        self.counts[f"{numeric} checked"] += 1
-        self.counts[f"{numeric} changed"] += result.report["changed"]
+    def check(self, parts: Sequence[Fuzzed], numeric: str) -> None:
+        """Some graphs, bundled. Raises what was found."""
+        self.counts["graphs"] += len(parts)
+        cases, skipped = groups(parts)
+        self.counts["skipped"] += skipped
+        for case in cases:
+            count = len(case.graphs)
+            # What kills the process, or never ends, leaves its model behind.
+            onnx.save(case.model, self.out / f"at-{self.seed}.onnx")
+            try:
+                check_round_trip(case)
+                result = check_optimized(case, numeric, self.rules)
+            except Skipped:
+                self.counts["skipped"] += count
+                continue
+            except hypothesis.errors.HypothesisException:
+                raise
+            except Exception as error:
+                self.last = (case, numeric, error)
+                raise
+            self.counts["models"] += 1
+            self.counts[f"{numeric} checked"] += count
+            self.counts["models changed"] += result.report["changed"]
 
     def batch(self, seed: int) -> None:
-        """A hundred models, to the first find, shrunk."""
+        """Some bundles, to the first find, shrunk."""
         numeric = self.numeric or CLASSES[seed % len(CLASSES)]
+        self.seed = seed
 
         @hypothesis.seed(seed)
         @settings(
@@ -70,14 +80,15 @@ class Fuzzer:
             phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
             verbosity=hypothesis.Verbosity.quiet,
         )  # fmt: skip
-        @given(fuzzed())
-        def examine(case: Fuzzed) -> None:
-            self.check(case, numeric)
+        @given(bundles())
+        def examine(parts: tuple[Fuzzed, ...]) -> None:
+            self.check(parts, numeric)
 
         try:
             examine()
         except Exception as error:
             self.found(seed, error)
+        (self.out / f"at-{seed}.onnx").unlink(missing_ok=True)
 
     def found(self, seed: int, error: BaseException) -> None:
         case, numeric, error = self.last or (None, self.numeric, error)
@@ -109,6 +120,7 @@ def main() -> Any:
     warnings.simplefilter("ignore")
     onnxruntime.set_default_logger_severity(4)
     fuzzer = Fuzzer(given_arguments.out, given_arguments.numeric, load_rules(given_arguments.rules))
+    fuzzer.out.mkdir(parents=True, exist_ok=True)
     seed = given_arguments.seed
     try:
         while not given_arguments.graphs or fuzzer.counts["graphs"] < given_arguments.graphs:
