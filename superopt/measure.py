@@ -1,9 +1,14 @@
 """Latencies of whole models in onnxruntime, run in turn on the same inputs, and tests of which is slower.
 
-The test is the exact sign test on paired rounds: in each round every model runs once, one right after the other, so
-that what else the machine does hits all of them alike; under the hypothesis that two are equally fast each is the
-slower one in half of the rounds. It assumes nothing about the distribution of the noise. The interval of a ratio is
-that of its median, from order statistics, by the same binomial distribution.
+The test is the exact one-sided sign test on paired rounds. In each round every model runs once, one right after the
+other, so that what else the machine does hits all of them alike; if the median of the ratio of two latencies is at most
+a factor, the ratio is above it in at most half of the rounds, whatever the distribution of the noise (with two modes,
+heavy tails, drifting load). Measuring may end after ``LOOKS`` rounds: each look has its share of ``ALPHA``, so
+that all together err no more often. The interval of a ratio is that of its median, from order statistics, by the same
+binomial distribution.
+
+Where a model lies in memory makes a session slower or faster for as long as it lives. Rounds do not average that out:
+each model may have several sessions (``replicas``), and how much those of the same model differ is measured too.
 """
 
 from __future__ import annotations
@@ -25,24 +30,30 @@ from numpy.typing import NDArray
 from superopt.errors import EvaluationError
 
 ALPHA = 0.05
-"""The error probability of one comparison (one-sided), and of an interval (two-sided)."""
+"""The error probability of a comparison (one-sided) over all looks, and of an interval (two-sided)."""
 
-LEAST_ROUNDS = 9
-"""Rounds below which the sign test can hardly tell anything (9 of 9 have a probability of 0.002)."""
+LOOKS = (12, 24, 48, 96, 192, 384)
+"""Rounds after which measuring may end."""
 
-MOST_ROUNDS = 400
-"""Rounds after which measuring ends, whatever time is left."""
+LOOK_ALPHA = ALPHA / len(LOOKS)
+"""The error probability of a comparison at one look; 7 rounds of 7 have a probability of 0.0078."""
+
+NEGLIGIBLE = 0.005
+"""A relative difference of latencies that is none: how sessions of the same model differ on a quiet machine."""
+
+_LARGEST_TOLERANCE = 0.05
+"""However much sessions of the same model differ, a difference beyond this counts."""
 
 SHORTEST_SAMPLE = 2e-3
 """Seconds that one sample lasts at least: a faster model runs several times for it."""
-
-_OVERTIME = 3.0
-"""The multiple of the time budget after which measuring ends even before ``LEAST_ROUNDS``."""
 
 _PRECISE = 2e-3
 """The relative half-width of all intervals at which measuring ends early."""
 
 _WARM_UP = 3
+_WARM_UP_SHARE = 0.2
+"""The share of the time budget beyond which no model is warmed up by another run."""
+
 _REFRESHED_BELOW = 10e-3
 
 Runnable: TypeAlias = bytes | str | os.PathLike[str]
@@ -70,11 +81,17 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Latencies:
-    """Seconds per run, by model and round; round i of one model stands beside round i of every other."""
+    """Seconds per run, by model and round; round i of one model stands beside round i of every other. Each is the
+    median of ``runs_a_sample`` runs or more.
+
+    ``session_noise`` is the relative standard deviation of one session's latency against another's of the same model,
+    0 where each model had one.
+    """
 
     samples: tuple[tuple[float, ...], ...]
     threads: int
     runs_a_sample: int
+    session_noise: float = 0.0
 
     @property
     def medians(self) -> tuple[float, ...]:
@@ -91,44 +108,50 @@ class Latencies:
         absolute difference), the largest over the models; slow drifts do not count."""
         return max((_noise(samples) for samples in self.samples), default=0.0)
 
+    @property
+    def tolerance(self) -> float:
+        """The relative difference of two models' latencies that the place of sessions in memory may make."""
+        return min(max(NEGLIGIBLE, self.session_noise), _LARGEST_TOLERANCE)
+
     def compare(self, first: int, second: int) -> Comparison:
         """How the first model's latency compares with the second's."""
         return compare(self.samples[first], self.samples[second])
 
-    def slower(self, first: int, second: int, alpha: float = ALPHA) -> bool:
-        """Whether the first model is slower than the second with statistical confidence."""
-        return self.compare(first, second).slower < alpha
+    def above(self, first: int, second: int, factor: float) -> float:
+        """The sign test's p-value of the first model's latency being at most ``factor`` times the second's: small
+        means that it is more."""
+        above, below = _sides(self.samples[first], self.samples[second], factor)
+        return _sign_test(above, below)
 
-    def best(self, original: int, candidates: Sequence[int], prices: Mapping[int, float]) -> int:
-        """The model to keep.
+    def below(self, first: int, second: int, factor: float) -> float:
+        """The sign test's p-value of the first model's latency being at least ``factor`` times the second's: small
+        means that it is less."""
+        above, below = _sides(self.samples[first], self.samples[second], factor)
+        return _sign_test(below, above)
 
-        A candidate that is slower than the original with confidence is out. Of the rest, those that the fastest one
-        does not beat with confidence are equals: the one with the lowest price wins. The original wins only when all
-        are out.
-        """
-        left = [candidate for candidate in candidates if not self.slower(candidate, original)]
-        if not left:
-            return original
-        medians = self.medians
-        fastest = min(left, key=lambda candidate: (medians[candidate], candidate))
-        equals = [candidate for candidate in left if not self.slower(candidate, fastest)]
-        return min(equals, key=lambda candidate: (prices[candidate], medians[candidate], candidate))
+    def slower(self, first: int, second: int, alpha: float = LOOK_ALPHA) -> bool:
+        """Whether the first model is slower than the second with statistical confidence, beyond ``tolerance``."""
+        return self.above(first, second, 1 + self.tolerance) < alpha
 
 
 def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
     """How paired samples of latency compare; ties count for neither side."""
     ratios = sorted(a / b for a, b in zip(first, second, strict=True))
-    above = sum(ratio > 1 for ratio in ratios)
-    below = sum(ratio < 1 for ratio in ratios)
+    above, below = _sides(first, second, 1.0)
     rank = _interval_rank(len(ratios), ALPHA)
     low, high = (ratios[rank], ratios[-1 - rank]) if rank is not None else (0.0, math.inf)
-    return Comparison(
-        median(ratios), low, high, _at_least(above, above + below), _at_least(below, above + below), len(ratios)
-    )
+    return Comparison(median(ratios), low, high, _sign_test(above, below), _sign_test(below, above), len(ratios))
 
 
-def _at_least(heads: int, tosses: int) -> float:
-    """The probability of so many heads or more of a fair coin."""
+def _sides(first: Sequence[float], second: Sequence[float], factor: float) -> tuple[int, int]:
+    """In how many rounds the ratio is above a factor, and in how many below."""
+    differences = [a - factor * b for a, b in zip(first, second, strict=True)]
+    return sum(each > 0 for each in differences), sum(each < 0 for each in differences)
+
+
+def _sign_test(heads: int, tails: int) -> float:
+    """The probability of so many heads or more of a fair coin in as many tosses."""
+    tosses = heads + tails
     return float(sum(math.comb(tosses, number) for number in range(heads, tosses + 1)) / 2**tosses)
 
 
@@ -155,19 +178,19 @@ def measure(
     *,
     threads: int = 0,
     seconds: float = 20.0,
+    replicas: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Latencies:
     """The latencies of several models on the same inputs, run in turn with all of onnxruntime's optimizations.
 
-    ``threads`` 0 is onnxruntime's own choice. Ends when ``seconds`` are over (but not before ``LEAST_ROUNDS``, if that
-    takes less than three times as long), or when all intervals are narrow. Each model is warmed up first. Raises
+    ``threads`` 0 is onnxruntime's own choice; each model is loaded ``replicas`` times. See ``measure_calls``. Raises
     ``EvaluationError`` where a model cannot be loaded or run.
     """
     if not models:
         raise EvaluationError("no model to measure, expected one or more")
-    sessions = [_session(model, threads) for model in models]
+    sessions = [_session(model, threads) for model in models for _ in range(replicas)]
     runs = [_runner(session, feeds) for session in sessions]
-    return measure_calls(runs, threads=threads, seconds=seconds, clock=clock)
+    return measure_calls(runs, threads=threads, seconds=seconds, replicas=replicas, clock=clock)
 
 
 def measure_calls(
@@ -175,58 +198,91 @@ def measure_calls(
     *,
     threads: int = 0,
     seconds: float = 20.0,
+    replicas: int = 1,
+    settled: Callable[[Latencies], bool] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Latencies:
-    """The latencies of several calls, run in turn; what ``measure`` does to models. ``clock`` tells seconds."""
+    """The latencies of several calls, run in turn; each model has ``replicas`` of them, one after the other in
+    ``runs``.
+
+    Each is warmed up first. Ends at the latest when ``seconds`` are over and every call has run once, or after the last
+    of ``LOOKS``; before, at any of them at which ``settled`` says that what was asked is known (by default, when all
+    intervals are narrow). ``clock`` tells seconds.
+    """
     start = clock()
-    once = [_warm(run, clock) for run in runs]
-    repeats = max(1, math.ceil(SHORTEST_SAMPLE / max(min(once), 1e-7)))
+    once = [_warm(run, clock, start + _WARM_UP_SHARE * seconds) for run in runs]
+    repeats = [max(1, math.ceil(SHORTEST_SAMPLE / max(each, 1e-7))) for each in once]
     samples: list[list[float]] = [[] for _ in runs]
+
+    def found() -> Latencies:
+        rows = samples if samples[0] else [[each] for each in once]
+        return _of_models(rows, replicas, threads, min(repeats))
+
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for number in range(MOST_ROUNDS):
-            spent = clock() - start
-            if spent > seconds and (number >= LEAST_ROUNDS or spent > _OVERTIME * seconds):
-                break
-            if number >= 3 * LEAST_ROUNDS and number % LEAST_ROUNDS == 0 and _is_precise(samples):
+        for number in range(LOOKS[-1]):
+            if clock() - start > seconds or (number in LOOKS and (settled or _is_precise)(found())):
                 break
             # Every model runs equally often first, second and so on, forwards and backwards.
             order = [(number // 2 + place) % len(runs) for place in range(len(runs))]
             for index in reversed(order) if number % 2 else order:
-                samples[index].append(_sample(runs[index], repeats, once[index], clock))
+                samples[index].append(_sample(runs[index], repeats[index], once[index], clock))
     finally:
         if collecting:
             gc.enable()
-    if not samples[0]:
-        samples = [[each] for each in once]
-    return Latencies(tuple(tuple(each) for each in samples), threads, repeats)
+    return found()
 
 
-def _warm(run: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Runs a few times, and returns the seconds of the fastest run."""
+def _of_models(rows: Sequence[Sequence[float]], replicas: int, threads: int, repeats: int) -> Latencies:
+    """What calls took, as what models took: in each round the geometric mean over a model's sessions."""
+    models = [rows[start : start + replicas] for start in range(0, len(rows), replicas)]
+    means = [
+        tuple(math.exp(math.fsum(map(math.log, taken)) / replicas) for taken in zip(*model, strict=True))
+        for model in models
+    ]
+    # A session's logarithm deviates by s, the difference of two sessions' by the root of 2 s^2.
+    steps = [
+        math.log(median(a / b for a, b in zip(first, second, strict=True)))
+        for model in models
+        for first, second in pairwise(model)
+    ]
+    spread = math.sqrt(math.fsum(step * step for step in steps) / (2 * len(steps))) if steps else 0.0
+    return Latencies(tuple(means), threads, repeats, spread)
+
+
+def _warm(run: Callable[[], object], clock: Callable[[], float], until: float) -> float:
+    """Runs a few times, once at least, and returns the seconds of the fastest run."""
     fastest = math.inf
     for _ in range(_WARM_UP):
         begin = clock()
         run()
-        fastest = min(fastest, clock() - begin)
+        end = clock()
+        fastest = min(fastest, end - begin)
+        if end > until:
+            break
     return fastest
 
 
 def _sample(run: Callable[[], object], repeats: int, once: float, clock: Callable[[], float]) -> float:
+    """The seconds of a run, the median of several: one that something else interrupts does not count."""
     if once < _REFRESHED_BELOW:
         run()  # Brings this model's weights back into the caches, as if it ran alone.
+    taken = []
     begin = clock()
     for _ in range(repeats):
         run()
+        end = clock()
+        taken.append(end - begin)
+        begin = end
     # A clock that does not tick in time must not make a ratio of nothing.
-    return max(clock() - begin, 1e-9) / repeats
+    return max(median(taken), 1e-9)
 
 
-def _is_precise(samples: Sequence[Sequence[float]]) -> bool:
-    for index, mine in enumerate(samples):
-        for other in samples[:index]:
-            comparison = compare(mine, other)
+def _is_precise(latencies: Latencies) -> bool:
+    for index in range(len(latencies.samples)):
+        for other in range(index):
+            comparison = latencies.compare(index, other)
             if comparison.high - comparison.low > 2 * _PRECISE * comparison.ratio:
                 return False
     return True

@@ -84,6 +84,15 @@ class Options:
     select: Select = "measured"
     """Whether the clock has the last word among the candidates, or the cost model (the same bytes every time)."""
 
+    candidates: int = 3
+    """How many candidates are measured at most: the cheapest by the cost model, and others that differ from it."""
+
+    differ: int = 1
+    """In how many nodes each two candidates differ at least."""
+
+    tune: float = 20.0
+    """How many seconds choosing among the candidates by the clock may take."""
+
     verify: Verify = "whole"
     """Whether the whole models are compared, or the rewritten regions alone: in less memory, and where the whole is
     chaotic. What cannot be run as a whole is verified by regions anyway."""
@@ -139,6 +148,9 @@ class Options:
             _at_least("target-opset", str(self.target_opset), self.target_opset, OLDEST_TARGET, whole=True)
         if self.max_growth is not None:
             _at_least("max-growth", str(self.max_growth), self.max_growth, 0)
+        _at_least("candidates", str(self.candidates), self.candidates, 1, whole=True)
+        _at_least("differ", str(self.differ), self.differ, 1, whole=True)
+        _at_least("tune", str(self.tune), self.tune, 0)
         _at_least("seed", str(self.seed), self.seed, 0, whole=True)
         _at_least("threads", str(self.threads), self.threads, 0, whole=True)
 

@@ -66,6 +66,9 @@ def optimize(
     target_opset: int | None = None,
     max_growth: str | float | None = 0.05,
     select: str | None = None,
+    candidates: int | None = None,
+    differ: int | None = None,
+    tune: float | None = None,
     verify: str | None = None,
     external_data: str | None = None,
     custom_op_library: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
@@ -84,7 +87,8 @@ def optimize(
     chosen = options(
         rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit, inputs=inputs,
         input_shape=input_shape, initializers_are_constant=initializers_are_constant,
-        target_opset=target_opset, max_growth=max_growth, select=select, verify=verify, external_data=external_data,
+        target_opset=target_opset, max_growth=max_growth, select=select, candidates=candidates,
+        differ=differ, tune=tune, verify=verify, external_data=external_data,
         custom_op_library=custom_op_library, check_classes=check_classes, trust_rules=trust_rules,
         explain=explain, seed=seed, threads=threads,
     )  # fmt: skip

@@ -270,8 +270,8 @@ def test_numeric_classes_gate_the_rules() -> None:
 def test_the_clock_has_the_last_word(
     monkeypatch: pytest.MonkeyPatch, factor: float, chosen: bool, verdict: str
 ) -> None:
-    def timed(runs: Sequence[Callable[[], object]], **_: object) -> Latencies:
-        assert len(runs) == 2
+    def timed(runs: Sequence[Callable[[], object]], *, replicas: int, **_: object) -> Latencies:
+        assert len(runs) == 2 * replicas
         assert all(run() for run in runs)
         noise = [1 + 0.01 * (index % 3) for index in range(20)]
         swing = [(1.005, 0.995)[index % 2] for index in range(20)]

@@ -33,7 +33,7 @@ DOCUMENT: Report = {
     "iterations": 2,
     "rule_runs": {"fold[x]": {"matches": 1, "seconds": 0.1}},
     "egraph": {"classes": 3, "nodes": 4},
-    "choice": {"status": "optimal", "cost": 1.0, "bound": 1.0, "gap": 0.0, "byte_price": 0.0},
+    "choice": {"status": "optimal", "cost": 1.0, "bound": 1.0, "gap": 0.0, "byte_price": 0.0, "share": 0.02},
     "changed": True,
     "verified": True,
     "verified_by": "on 2 feeds",
@@ -47,7 +47,21 @@ DOCUMENT: Report = {
     "operators": {"Conv": {"before": 2, "after": 2}, "BatchNormalization": {"before": 2, "after": 0}},
     "bytes": {"before": 8_430_000, "after": 8_000_000},
     "cost": {"before": 2.5e-4, "after": 1.25e-4, "unit": "s", "model": "roofline", "hash": "0"},
-    "latency": {"before": 12.0, "after": 4.0, "unit": "ms", "ratio": 1 / 3, "low": 0.3, "high": 0.4, "runs": 10},
+    "latency": {
+        "before": 12.0,
+        "after": 4.0,
+        "unit": "ms",
+        "ratio": 1 / 3,
+        "low": 0.3,
+        "high": 0.4,
+        "runs": 10,
+        "rounds": 5,
+        "sessions": 2,
+        "noise": 0.031,
+        "session_noise": 0.004,
+        "tolerance": 0.005,
+        "test": "sign",
+    },
     "candidates": [],
     "outputs": [
         {
@@ -93,13 +107,23 @@ def test_the_table_has_all_that_was_asked_for() -> None:
     assert words[-1] == "net.onnx -> net.opt.onnx: 3.00x faster, verified: on 2 feeds".split()
 
 
+def test_the_noise_of_measuring_and_a_long_extraction_are_said() -> None:
+    text = printed(DOCUMENT)
+    assert "5 rounds of 2 sessions each; noise: 3.1 % from round to round, 0.4 % between sessions" in text
+    assert "extraction took" not in text
+    assert DOCUMENT["choice"] is not None
+    long = changed(choice={**DOCUMENT["choice"], "share": 0.3, "status": "effort", "gap": 0.02})
+    assert "extraction took 30 % of the time without measuring (effort, gap 2 %)" in printed(long)
+
+
 def test_what_went_wrong_is_said() -> None:
     text = printed(changed(verified=False, changed=False, problems=["output y differs"], outputs=[], latency=None))
     assert "problem: output y differs" in text
     assert text.endswith("net.onnx -> net.opt.onnx: could not be verified, this is the original\n")
     assert "latency" not in text
     assert "nothing better was found" in printed(changed(changed=False))
-    unclear = {"before": 4.0, "after": 4.1, "unit": "ms", "ratio": 1.01, "low": 0.99, "high": 1.03, "runs": 10}
+    assert DOCUMENT["latency"] is not None
+    unclear = {**DOCUMENT["latency"], "before": 4.0, "after": 4.1, "ratio": 1.01, "low": 0.99, "high": 1.03}
     assert "4.1 ms  as fast, as far as the clock can tell" in printed(changed(latency=unclear))
     assert "left out: bad[x]: wrong" in printed(changed(left_out=[{"rule": "bad[x]", "because": "wrong"}]))
     assert "not reproducible: stopped by seconds" in printed(changed(reproducible=False, stopped_by="seconds"))

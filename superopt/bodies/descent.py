@@ -13,6 +13,7 @@ from superopt.bodies.resolve import resolved
 from superopt.cost import CostModel
 from superopt.engine.saturate import Saturation
 from superopt.errors import EvaluationError, VerificationError
+from superopt.extraction import Extraction
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
 from superopt.models.model import Model
@@ -52,7 +53,15 @@ class Descent:
 
         With ``caution`` only what gains more than that fraction is changed.
         """
-        found = self.search.choose(saturation, cost_model, caution)
+        return self._whole(self.search.choose(saturation, cost_model, caution), rules, cost_model, caution)
+
+    def of_extraction(
+        self, saturation: Saturation, rules: RuleSet, cost_model: CostModel, extraction: Extraction
+    ) -> Found | None:
+        """The model of a choice of the main graph's; None where it is the original, or has grown too much."""
+        return self._whole(self.search.within_bounds(saturation, cost_model, extraction), rules, cost_model, 0.0)
+
+    def _whole(self, found: Found | None, rules: RuleSet, cost_model: CostModel, caution: float) -> Found | None:
         if found is None:
             return None
         if has_bodies(found.model):

@@ -58,6 +58,16 @@ def optimize(
         str | None,
         typer.Option(metavar="|".join(SELECTS), help=f"Who has the last word. [default: {DEFAULTS.select}]"),
     ] = None,
+    candidates: Annotated[
+        int | None, typer.Option(metavar="K", help=f"Measure so many at most. [default: {DEFAULTS.candidates}]")
+    ] = None,
+    differ: Annotated[
+        int | None,
+        typer.Option(metavar="D", help=f"Candidates differ in so many nodes at least. [default: {DEFAULTS.differ}]"),
+    ] = None,
+    tune: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help=f"Time for measuring them. [default: {DEFAULTS.tune:g}]")
+    ] = None,
     verify: Annotated[
         str | None,
         typer.Option(metavar="|".join(VERIFIES), help=f"What is compared. [default: {DEFAULTS.verify}]"),
@@ -110,6 +120,9 @@ def optimize(
         initializers_are_constant=initializers_are_constant,
         target_opset=target_opset,
         select=select,
+        candidates=candidates,
+        differ=differ,
+        tune=tune,
         verify=verify,
         external_data=external_data,
         custom_op_library=custom_op_library or None,

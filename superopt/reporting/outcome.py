@@ -15,8 +15,9 @@ from superopt.models.model import Model, standard_domain
 from superopt.models.scopes import graphs_in
 from superopt.numeric import settle
 from superopt.reporting.inspection import model_bytes, opaque_operators
-from superopt.reporting.report import FORMAT, BeforeAfter, Choice, Latency, Report, RuleRun
+from superopt.reporting.report import FORMAT, BeforeAfter, Choice, Report, RuleRun, Timing
 from superopt.search.candidates import Found, Search, limits_of
+from superopt.search.decision import TEST
 from superopt.search.selection import Selection
 from superopt.search.soundness import Sound
 from superopt.verification.verdict import outputs
@@ -80,7 +81,7 @@ def document(outcome: Outcome) -> Report:
         }
         if runs
         else None,
-        "choice": _choice(found),
+        "choice": _choice(found, outcome.seconds),
         "changed": outcome.model is not outcome.original,
         "verified": not sound.problems,
         "verified_by": verification.reason if verification else "it is the original",
@@ -165,30 +166,39 @@ def _rule_runs(runs: Sequence[Saturation]) -> dict[str, RuleRun]:
     return found
 
 
-def _choice(found: Found | None) -> Choice | None:
+def _choice(found: Found | None, seconds: Mapping[str, float]) -> Choice | None:
     if found is None:
         return None
     chosen = found.extraction
+    spent = sum(taken for stage, taken in seconds.items() if stage != "measure")
     return {
         "status": chosen.status,
         "cost": chosen.cost,
         "bound": chosen.bound,
         "gap": chosen.gap,
         "byte_price": chosen.byte_price,
+        "share": round(seconds.get("extract", 0.0) / spent, 6) if spent > 0 else 0.0,
     }
 
 
-def _latency(selection: Selection) -> Latency | None:
-    if selection.latencies is None:
+def _latency(selection: Selection) -> Timing | None:
+    latencies = selection.latencies
+    if latencies is None:
         return None
-    medians = selection.latencies.medians
-    compared = selection.latencies.compare(selection.place, 0)
+    before = latencies.medians[0]
+    compared = latencies.compare(selection.place, 0)
     return {
-        "before": 1e3 * medians[0],
-        "after": 1e3 * medians[selection.place],
+        "before": 1e3 * before,
+        "after": 1e3 * before * compared.ratio,
         "unit": "ms",
         "ratio": compared.ratio,
         "low": compared.low,
         "high": compared.high,
-        "runs": selection.latencies.rounds * selection.latencies.runs_a_sample,
+        "runs": latencies.rounds * latencies.runs_a_sample * selection.sessions,
+        "rounds": latencies.rounds,
+        "sessions": selection.sessions,
+        "noise": latencies.noise,
+        "session_noise": latencies.session_noise,
+        "tolerance": latencies.tolerance,
+        "test": TEST,
     }

@@ -15,9 +15,13 @@ from superopt.cli.complaints import printable
 if TYPE_CHECKING:
     from superopt.reporting.choice import ChoiceDocument
     from superopt.reporting.inspection import Inspection
-    from superopt.reporting.report import BeforeAfter, Comparison, Cost, Error, Latency, Output, Report
+    from superopt.reporting.report import BeforeAfter, Comparison, Cost, Error, Latency, Output, Report, Timing
 
 _PIPED_WIDTH = 120
+
+_LARGE_SHARE = 0.1
+"""The share of a run's time beyond which extraction says why it took so long."""
+
 _UNITS = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 
 
@@ -101,8 +105,22 @@ def _notes(report: Report) -> Iterable[str]:
         yield f"left out: {guilty['rule']}: {guilty['because']}"
     for problem in report["problems"]:
         yield f"problem: {problem}"
+    yield from _measuring(report["latency"])
+    choice = report["choice"]
+    if choice is not None and choice["share"] > _LARGE_SHARE:
+        because = f"{choice['status']}, gap {100 * choice['gap']:.2g} %"
+        yield f"extraction took {100 * choice['share']:.0f} % of the time without measuring ({because})"
     if report["stopped_by"] == "seconds":
         yield f"not reproducible: stopped by {report['stopped_by']}"
+
+
+def _measuring(latency: Timing | None) -> Iterable[str]:
+    if latency is not None:
+        samples, sessions = 100 * latency["noise"], 100 * latency["session_noise"]
+        yield (
+            f"measured in turn, {latency['rounds']} rounds of {latency['sessions']} sessions each; noise: "
+            f"{samples:.2g} % from round to round, {sessions:.2g} % between sessions"
+        )
 
 
 def _sentence(report: Report, target: str | None) -> str:

@@ -36,7 +36,8 @@ class Cost(TypedDict):
 
 
 class Latency(TypedDict):
-    """Median latencies of the original and of the result, taken in turn, in milliseconds.
+    """Latencies of the original and of the result, taken in turn, in milliseconds: the original's median, and as much
+    more or less as the result took.
 
     ``ratio`` is after over before (the median over pairs of runs, one right after the other), in its interval of 95 %
     from ``low`` to ``high``.
@@ -49,6 +50,22 @@ class Latency(TypedDict):
     low: float
     high: float
     runs: int
+
+
+class Timing(Latency):
+    """How these latencies were taken.
+
+    ``test`` is how it was told which is slower. ``noise`` is the relative standard deviation of one sample,
+    ``session_noise`` that of one session of a model against another of the same model, each model in so many
+    ``sessions``; below ``tolerance`` a difference counts as none.
+    """
+
+    rounds: int
+    sessions: int
+    noise: float
+    session_noise: float
+    tolerance: float
+    test: str
 
 
 class RuleRun(TypedDict):
@@ -88,12 +105,16 @@ class Output(TypedDict):
 
 
 class Candidate(TypedDict):
-    """A model that was considered: what the cost model says, what the clock says, and what became of it."""
+    """A model that was considered: what the cost model says, what the clock says (``ratio`` as in ``Latency``), and
+    what became of it."""
 
     name: str
     cost: float
     bytes: int
     latency_ms: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
     verdict: str
 
 
@@ -120,13 +141,17 @@ class EGraphSize(TypedDict):
 
 
 class Choice(TypedDict):
-    """How extraction ended: its status, its proven lower bound, the gap to it, and the price of a byte it went by."""
+    """How extraction ended: its status, its proven lower bound, the gap to it, and the price of a byte it went by.
+
+    ``share`` is what all extractions took of the run's time, measuring left out.
+    """
 
     status: str
     cost: float
     bound: float
     gap: float
     byte_price: float
+    share: float
 
 
 class Rules(TypedDict):
@@ -167,7 +192,7 @@ class Report(TypedDict):
     operators: dict[str, BeforeAfter]
     bytes: BeforeAfter
     cost: Cost
-    latency: Latency | None
+    latency: Timing | None
     candidates: list[Candidate]
     outputs: list[Output]
     seconds: dict[str, float]

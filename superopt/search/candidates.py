@@ -11,7 +11,7 @@ from superopt.cost import CostModel, graph_cost
 from superopt.emitting.correspondence import same_values
 from superopt.emitting.emit import emit
 from superopt.engine.saturate import Limits, Saturation, saturate
-from superopt.extraction import Extraction, extract
+from superopt.extraction import Extraction, Extractor, extract, several
 from superopt.lowering.lower import Lowered
 from superopt.models.model import Model
 from superopt.numeric import materialize
@@ -126,14 +126,14 @@ class Search:
         With ``caution`` only what gains more than that fraction is changed. None where every model has grown too much.
         """
         extraction = self._extract(saturation, cost_model, None, caution)
-        found = self._within_bounds(saturation, cost_model, extraction)
+        found = self.within_bounds(saturation, cost_model, extraction)
         if found is not None:
             return found
         even = extraction.running / max(1, self.original_bytes) if extraction.running > 0 else 1.0
 
         def at(step: int) -> Found | None:
             price = even * _DEARER ** (step - _STEPS // 2)
-            return self._within_bounds(saturation, cost_model, self._extract(saturation, cost_model, price, caution))
+            return self.within_bounds(saturation, cost_model, self._extract(saturation, cost_model, price, caution))
 
         small = _first(at, _STEPS)
         # Where bytes were dear, the smallest model may be one that is slower than the original.
@@ -168,7 +168,16 @@ class Search:
             return True
         return stored_bytes(model) - stored_bytes(self.original) <= self._allowed_growth
 
-    def _within_bounds(self, saturation: Saturation, cost_model: CostModel, extraction: Extraction) -> Found | None:
+    def alternatives(
+        self, saturation: Saturation, cost_model: CostModel, first: Extraction, count: int, differ: int, seconds: float
+    ) -> list[Extraction]:
+        """The best choices after the first, at the same price of a byte; each two differ in so many nodes."""
+        extractor = Extractor(saturation.egraph, cost_model, first.byte_price, self.sizes)
+        with self.clock.stage("extract"):
+            found = several(extractor, count + 1, first=first, differ=differ, effort=_EFFORT / 4, seconds=seconds)
+        return found[1:]
+
+    def within_bounds(self, saturation: Saturation, cost_model: CostModel, extraction: Extraction) -> Found | None:
         """The model of what was chosen, if it has not grown too much. Weights are made only where that may be."""
         allowed = self.allowed_bytes
         if extraction.constant_bytes > allowed:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,19 +11,27 @@ from superopt.bodies.descent import Descent
 from superopt.cost import CostModel
 from superopt.errors import EvaluationError, SuperoptError
 from superopt.evaluate import Feed, Runner
-from superopt.measure import Latencies, measure_calls
+from superopt.measure import LOOKS, Latencies, measure_calls
 from superopt.models.model import Model
 from superopt.reporting.report import Candidate
 from superopt.search.candidates import Found
+from superopt.search.decision import Decision, decide
 from superopt.search.soundness import Sound
 from superopt.verification.verdict import Check
 from superopt.verification.verify import Verification
 
-SECONDS = 6.0
-"""How long the original and the candidates are timed, in turn."""
-
-CAUTIONS = (0.25,)
+CAUTION = 0.25
 """How much of a gain a second opinion asks for before it changes anything; its choice is timed too."""
+
+SESSIONS = 2
+"""In how many sessions each model is timed, where it is small and quick enough: they differ by where they lie in
+memory."""
+
+LARGEST_OF_SEVERAL = 200_000_000
+"""Bytes of a model beyond which it is loaded once only."""
+
+_LEAST_SECONDS = 1.0
+"""How long is measured though the time that the user gave is over."""
 
 
 @dataclass(frozen=True)
@@ -35,83 +44,171 @@ class Verified:
 
 
 @dataclass(frozen=True)
+class Proposed:
+    """A model that was found and is verified only where it wins."""
+
+    found: Found
+    price: float
+
+
+@dataclass(frozen=True)
 class Selection:
     """Who won: a verified model, or None for the original. ``place`` is the winner's among the latencies (the
-    original's is 0), which are there if the clock was asked and could tell."""
+    original's is 0), which are there if the clock was asked and could tell; each model was timed in so many
+    ``sessions``."""
 
     winner: Verified | None
     place: int = 0
     latencies: Latencies | None = None
     candidates: tuple[Candidate, ...] = ()
     problem: str | None = None
+    sessions: int = 1
 
 
 def selected(descent: Descent, sound: Sound, cost_model: CostModel, check: Check, feeds: Sequence[Feed]) -> Selection:
     """The winner among what was found, by the clock where the options ask for it and the model runs."""
-    search = descent.search
+    search, options = descent.search, descent.search.options
     if sound.found is None or sound.attempt.verification is None:
         return Selection(None)
     first = Verified(sound.found, sound.attempt.verification, search.price(sound.found, cost_model))
-    if search.options.select == "modelled" or not feeds:
-        return Selection(first, candidates=(_line(first, None, "chosen by the cost model"),))
-    found = [first, *_alternatives(descent, sound, cost_model, check, first)]
+    if options.select == "modelled" or not feeds:
+        return Selection(first, candidates=(_line(first, None, 0, "chosen by the cost model"),))
+    end = time.perf_counter() + options.tune
+    if search.deadline is not None:
+        end = min(end, search.deadline)
+    others = list(_alternatives(descent, sound, cost_model, first.found, options.candidates - 1, options.tune / 4))
     with search.clock.stage("measure"):
-        return by_the_clock(search.original, found, feeds[0], threads=search.options.threads)
+        seconds = max(_LEAST_SECONDS, end - time.perf_counter()) if options.tune else 0.0
+        return by_the_clock(search.original, first, others, check, feeds[0], threads=options.threads, seconds=seconds)
 
 
 def _alternatives(
-    descent: Descent, sound: Sound, cost_model: CostModel, check: Check, first: Verified
-) -> list[Verified]:
-    """What is chosen from the same e-graph with more caution, where that is something else and is verified."""
-    saturation = sound.attempt.saturation
-    seen = {first.found.text}
-    others: list[Verified] = []
-    if saturation is None:
-        return others
-    for caution in CAUTIONS:
-        try:
-            found = descent.choose(saturation, sound.rules, cost_model, caution)
-            if found is None or found.text in seen:
-                continue
+    descent: Descent, sound: Sound, cost_model: CostModel, first: Found, count: int, seconds: float
+) -> Iterator[Proposed]:
+    """Other choices from the same e-graph, at most so many: what is chosen with more caution, then the best ones that
+    do without what some rule made."""
+    saturation, search = sound.attempt.saturation, descent.search
+    if saturation is None or count <= 0:
+        return
+    seen = {first.text}
+
+    def proposed(found: Found | None, name: str) -> Iterator[Proposed]:
+        if found is not None and found.text not in seen:
             seen.add(found.text)
-            verification = check(found.model)
-        except SuperoptError:
-            continue  # A second opinion that cannot be had is none; the first one is verified.
-        if verification.agree:
-            named = replace(found, name=f"{found.name}, caution {caution:g}")
-            others.append(Verified(named, verification, descent.search.price(found, cost_model)))
-    return others
+            yield Proposed(replace(found, name=f"{cost_model.name}, {name}"), search.price(found, cost_model))
 
-
-def by_the_clock(original: Model, found: Sequence[Verified], feed: Feed, *, threads: int) -> Selection:
-    """The fastest of the models found, the cheapest of those that the clock cannot tell apart; the original where all
-    are slower. What cannot be run in onnxruntime with its optimizations cannot be timed: the first is chosen then."""
     try:
-        runners = [
-            Runner(model, optimized=True, threads=threads) for model in (original, *(one.found.model for one in found))
-        ]
-        latencies = measure_calls([partial(runner.run, feed) for runner in runners], threads=threads, seconds=SECONDS)
+        cautious = descent.choose(saturation, sound.rules, cost_model, CAUTION)
+        yield from proposed(cautious, f"caution {CAUTION:g}")
+        left = count - (len(seen) - 1)
+        if not left:
+            return
+        differ = search.options.differ
+        for other in search.alternatives(saturation, cost_model, first.extraction, left, differ, seconds):
+            missing = [rule for rule in first.extraction.rules_used if rule not in other.rules_used]
+            found = descent.of_extraction(saturation, sound.rules, cost_model, other)
+            yield from proposed(found, f"without {', '.join(missing)}" if missing else "another choice")
+    except SuperoptError:
+        return  # A second opinion that cannot be had is none; the first one is verified.
+
+
+def by_the_clock(
+    original: Model,
+    first: Verified,
+    others: Sequence[Proposed],
+    check: Check,
+    feed: Feed,
+    *,
+    threads: int,
+    seconds: float,
+) -> Selection:
+    """Who wins by ``decide`` among models that run in turn, each in several sessions; another than the first is
+    verified before it may win. What cannot be run in onnxruntime with its optimizations cannot be timed: the first is
+    chosen then."""
+    models = [original, first.found.model, *(one.found.model for one in others)]
+    prices = dict(enumerate([first.price, *(one.price for one in others)], 1))
+    try:
+        latencies, sessions = _timed(models, prices, feed, threads=threads, seconds=seconds)
     except EvaluationError as error:
-        return Selection(found[0], candidates=(_line(found[0], None, "chosen"),), problem=f"not timed: {error}")
-    prices = {place: one.price for place, one in enumerate(found, 1)}
-    best = latencies.best(0, range(1, len(runners)), prices)
-    lines = tuple(
-        _line(one, latencies.medians[place], _verdict(latencies, place, best)) for place, one in enumerate(found, 1)
+        return Selection(first, candidates=(_line(first, None, 0, "chosen"),), problem=f"not timed: {error}")
+    refused: dict[int, str] = {}
+    while True:
+        decision = decide(latencies, {place: price for place, price in prices.items() if place not in refused})
+        winner = first if decision.best == 1 else None
+        if decision.best > 1:
+            other = others[decision.best - 2]
+            verification = _checked(check, other.found.model)
+            if isinstance(verification, str):
+                refused[decision.best] = verification
+                continue
+            winner = Verified(other.found, verification, other.price)
+        candidates: list[Verified | Proposed] = [first, *others]
+        lines = tuple(
+            _line(one, latencies, place, refused.get(place) or _verdict(decision, place))
+            for place, one in enumerate(candidates, 1)
+        )
+        return Selection(winner, decision.best, latencies, lines, sessions=sessions)
+
+
+def _timed(
+    models: Sequence[Model], prices: Mapping[int, float], feed: Feed, *, threads: int, seconds: float
+) -> tuple[Latencies, int]:
+    """The latencies of models, and in how many sessions each was timed."""
+    start = time.perf_counter()
+    runs = [[partial(Runner(model, optimized=True, threads=threads).run, feed)] for model in models]
+    loaded = time.perf_counter()
+    for (run,) in runs:
+        run()
+    once = time.perf_counter() - loaded
+    sessions = SESSIONS
+    left = seconds - (time.perf_counter() - start)
+    # Loading again takes time too, and the first look at the latencies must come well before the end.
+    if (sessions - 1) * (loaded - start) + sessions * LOOKS[0] * once > left / 2 or any(
+        model.proto.ByteSize() > LARGEST_OF_SEVERAL for model in models
+    ):
+        sessions = 1
+    for model, mine in zip(models, runs, strict=True):
+        mine += [partial(Runner(model, optimized=True, threads=threads).run, feed) for _ in range(sessions - 1)]
+    latencies = measure_calls(
+        [run for mine in runs for run in mine],
+        threads=threads,
+        seconds=seconds - (time.perf_counter() - start),
+        replicas=sessions,
+        settled=lambda latencies: decide(latencies, prices).settled,
     )
-    return Selection(found[best - 1] if best else None, best, latencies, lines)
+    return latencies, sessions
 
 
-def _verdict(latencies: Latencies, place: int, best: int) -> str:
-    if place == best:
+def _checked(check: Check, model: Model) -> Verification | str:
+    """How a model was verified, or why it was not."""
+    try:
+        verification = check(model)
+    except SuperoptError as error:
+        return f"not verified: {error}"
+    return verification if verification.agree else f"not verified: {verification.reason}"
+
+
+def _verdict(decision: Decision, place: int) -> str:
+    if place == decision.best:
         return "chosen"
-    return "slower than the original" if latencies.slower(place, 0) else "not better than the chosen one"
+    match decision.standing[place]:
+        case "slower":
+            return "slower than the original"
+        case "doubtful":
+            return "not shown to be as fast as the original"
+        case _:
+            return "not better than the chosen one"
 
 
-def _line(one: Verified, seconds: float | None, verdict: str) -> Candidate:
+def _line(one: Verified | Proposed, latencies: Latencies | None, place: int, verdict: str) -> Candidate:
+    compared = None if latencies is None else latencies.compare(place, 0)
     return {
         "name": one.found.name,
         "cost": one.price,
         "bytes": one.found.bytes,
-        "latency_ms": None if seconds is None else 1e3 * seconds,
+        "latency_ms": None if latencies is None or compared is None else 1e3 * latencies.medians[0] * compared.ratio,
+        "ratio": None if compared is None else compared.ratio,
+        "low": None if compared is None else compared.low,
+        "high": None if compared is None else compared.high,
         "verdict": verdict,
     }
