@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from superopt import conditions as _conditions  # noqa: F401  (registers the functions that rules call)
 from superopt.errors import RuleError
@@ -25,8 +25,12 @@ _HEADER = re.compile(
 _CLAUSE = re.compile(r"(let|when|only if|from|for|because)\b")
 _WITHIN = re.compile(r"within\s+([0-9.eE+-]+)")
 _IGNORING = re.compile(r"ignoring\s+([a-z, -]+)")
-_SETS = ("siblings", "addends")
-"""What a left side may be wrapped in: its terms are then found as sets."""
+_WHOLES = {
+    "addends": "'addends(Add(Add(F(...), y), G(...))) => Add(Add(F(...), G(...)), y)' was expected",
+    "chain": "chain(...) of two scales or shifts, or two of both, and what they are together, was expected",
+}
+_SETS = ("siblings", *_WHOLES)
+"""What a left side may be wrapped in: its terms are then found between steps, as sets or as wholes."""
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _BRACKETS = re.compile(r"""[()\[\]{}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""")
 """Brackets, and texts whole, so that brackets in texts do not count."""
@@ -312,7 +316,7 @@ def _assembled(
 ) -> Rule:  # fmt: skip
     scope = Scope()
     called = left_tree.func.id if isinstance(left_tree, ast.Call) and isinstance(left_tree.func, ast.Name) else ""
-    siblings, addends = called in _SETS, called == "addends"
+    siblings, whole = called in _SETS, cast(Literal["", "addends", "chain"], called if called in _WHOLES else "")
     if siblings:
         arguments = cast(ast.Call, left_tree).args
         if len(arguments) != 1:
@@ -339,27 +343,34 @@ def _assembled(
     right: tuple[Pattern, ...] = tuple(right_pattern(root, scope, right_span.error) for root in _roots(right_tree))
     rule = replace(
         draft, left=left, right=right, when=tuple(when), only_if=tuple(only_if), sources=tuple(sources),
-        siblings=siblings, addends=addends,
+        siblings=siblings, whole=whole,
     )  # fmt: skip
     if len(left) != len(right):
         raise right_span.error(
             f"{len(left)} roots on the left and {len(right)} on the right: equally many were expected"
         )
-    if addends and not _two_addends_apart(rule):
-        raise left_span.error(
-            "addends(Add(Add(F(...), y), G(...))) was expected: two terms of a sum, and another between"
-        )
-    if siblings and not addends and not rule.stars:
+    if whole and _form(rule) != whole:
+        raise left_span.error(_WHOLES[whole])
+    if siblings and not whole and not rule.stars:
         raise left_span.error("siblings(...) has no '*x': what differs between siblings was expected to be starred")
     return rule
 
 
-def _two_addends_apart(rule: Rule) -> bool:
-    match rule.left:
-        case (Apply("Add", (Apply("Add", (Apply(), Var())), Apply() | Var())),):
-            return not rule.stars
+def _form(rule: Rule) -> str:
+    """Which whole the two sides of a rule are about: the one form that each of them is found by and becomes."""
+    match rule.left, rule.right:
+        case ((Apply("Add", (Apply("Add", (Apply() as one, Var() as y)), Apply() as two)),), (right,)):
+            return "addends" if right == Apply("Add", (Apply("Add", (one, two)), y)) else ""
+        case (
+            (Apply("Add", (Apply("Mul", (Apply("Add", (Apply("Mul", (x, c)), d)), f)), g)),),
+            (Apply("Add", (Apply("Mul", (y, Apply("Mul", (k, h)))), Apply("Add", (Apply("Mul", (m, n)), p)))),),
+        ):
+            return "chain" if (x, c, f, d, f, g) == (y, k, h, m, n, p) else ""
+        case ((Apply(op, (Apply(inner, (x, c)), d)),), (Apply(outer, (y, Apply(among, (k, m)))),)):
+            joined = {op, inner, outer, among} in ({"Add"}, {"Mul"})
+            return "chain" if joined and (x, c, d) == (y, k, m) else ""
         case _:
-            return False
+            return ""
 
 
 def _roots(tree: ast.expr) -> list[ast.expr]:

@@ -117,8 +117,10 @@ class Rule:
     what
     differs from one to the next, and ``right`` is a bundle whose output i replaces sibling i; ``expanded`` turns it
     into a
-    rule with n roots. ``addends`` is true where the left side is ``addends(...)``: a sum with two addends apart, which
-    are found wherever they stand in a sum; ``siblings`` is true too then, for it is as sets that these are found.
+    rule with n roots. ``whole`` is "addends" where the left side is ``addends(...)``, a sum with two addends apart,
+    which are found wherever they stand in a sum; and "chain" where it is ``chain(...)``, scales and shifts by
+    constants, which are found however many they are. ``siblings`` is true too then, for it is between steps that these
+    are found.
     ``let`` is already put in. ``when`` is what soundness needs; ``only_if`` is what makes it
     worth while.
     ``within`` is the relative bound that an ``approximates`` rule states. ``rejected`` says why a rule is not to be
@@ -136,7 +138,7 @@ class Rule:
     sources: tuple[str, ...] = ()
     rejected: str | None = None
     siblings: bool = False
-    addends: bool = False
+    whole: Literal["", "addends", "chain"] = ""
     text: str = field(default="", compare=False)
     file: str = field(default="<text>", compare=False)
     line: int = field(default=1, compare=False)

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from superopt import rule_text
 from superopt.engine.eclasses import EGraph
 from superopt.engine.saturate import Limits, Saturation, saturate
+from superopt.errors import RuleError
 from superopt.rule_text import parse
 from superopt.terms import TensorType, TermGraph, parse_type
 from tests.terms_builder import TermsBuilder
@@ -321,3 +323,60 @@ rule straight: exact
 """
     result = run(graph, text)
     assert root_ops(result) == {"Relu", "MatMul"}
+
+
+CHAINS = ("scales-of-scales", "shifts-of-shifts", "affine-of-affine")
+
+
+def chained(count: int, ops: tuple[str, ...]) -> TermGraph:
+    """A chain of so many scales and shifts, in turn, of numbers and of vectors."""
+    build = TermsBuilder()
+    rng = np.random.default_rng(3)
+    term = build.input("x", "float32[$batch,4]")
+    for index in range(count):
+        term = build.node(ops[index % len(ops)], term, build.constant(rng.uniform(0.9, 1.1, (4,) if index % 3 else ())))
+    return build.graph(term)
+
+
+@pytest.mark.parametrize("ops", [("Mul", "Add"), ("Mul",), ("Add",), ("Add", "Add", "Mul")])
+def test_a_chain_of_scales_and_shifts_becomes_one_of_each_in_a_graph_of_its_length(ops: tuple[str, ...]) -> None:
+    sizes = []
+    for count in (60, 240):
+        result = saturate(chained(count, ops), rule_text.load("affine"), Limits(), 17)
+        assert result.stopped_by == "saturated"
+        sizes.append(result.egraph.size)
+        source = result.egraph.class_of[0]
+        reached = {source}
+        for op in dict.fromkeys(("Mul", "Add")):
+            reached |= {
+                number
+                for number, eclass in enumerate(result.egraph.classes)
+                for node in eclass.nodes
+                if node.op == op
+                and reached & set(node.children)
+                and any(result.egraph.classes[c].constant for c in node.children)
+            }
+        assert result.egraph.roots[0] in reached
+        assert sum(result.matches[name] for name in CHAINS if name in result.matches) == 1
+    assert sizes[1] < 4.4 * sizes[0]
+
+
+def test_a_chain_ends_where_something_else_uses_it() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[4]")
+    numbers = [build.constant(number) for number in (1.5, 2.5, 3.5, 4.5)]
+    first = build.node("Mul", build.node("Mul", x, numbers[0]), numbers[1])
+    second = build.node("Mul", build.node("Mul", first, numbers[2]), numbers[3])
+    result = run(
+        build.graph(second, build.node("Relu", first)),
+        "rule r: reassociates\n  chain(Mul(Mul(x, c), d)) => Mul(x, Mul(c, d))\n  only if constant(c, d)\n",
+    )
+    assert result.matches == {"r": 2}
+    made = [node for node in result.egraph.classes[result.egraph.roots[0]].nodes if node.rule == "r"]
+    assert [node.children[0] for node in made] == [result.egraph.class_of[first]]
+
+
+@pytest.mark.parametrize("right", ["Mul(Mul(x, c), d)", "Mul(x, Mul(d, d))"])
+def test_a_whole_becomes_what_it_is_found_as(right: str) -> None:
+    with pytest.raises(RuleError, match="was expected"):
+        parse(f"rule r: reassociates\n  chain(Mul(Mul(x, c), d)) => {right}\n")

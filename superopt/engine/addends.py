@@ -64,7 +64,7 @@ def layer_operator(rule: Rule) -> str | None:
 def regrouped_sums(op: str, egraph: EGraph) -> list[Regrouped]:
     """Every sum of three or more addends in which layers of an operator and what varies with the same input alone stand
     apart, put side by side. A sum that is used in several places is not taken apart within another."""
-    uses = _uses(egraph)
+    uses = uses_of(egraph)
     known: dict[tuple[int, int], int] = {}
     for number, eclass in enumerate(egraph.classes):
         for node in eclass.nodes:
@@ -90,7 +90,7 @@ def _pair(left: int, right: int) -> tuple[int, int]:
     return (left, right) if left <= right else (right, left)
 
 
-def _uses(egraph: EGraph) -> list[set[int]]:
+def uses_of(egraph: EGraph) -> list[set[int]]:
     """By class, the classes that the model itself computes from it; -1 stands for the model's outputs."""
     uses: list[set[int]] = [set() for _ in egraph.classes]
     for number, eclass in enumerate(egraph.classes):

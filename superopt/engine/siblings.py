@@ -1,5 +1,5 @@
 """Rules about siblings: all terms of one form that share what is not starred are found as a set, and merged once; and
-rules about the addends of a sum, which is put in another order as a whole.
+rules about sums and about chains of constants, which are written anew as a whole.
 
 This runs on the frozen e-graph between steps. Merging pair by pair would close under itself and never end.
 """
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.engine.addends import Regrouped, layer_operator, regrouped_sums
+from superopt.engine.addends import Regrouped, layer_operator, regrouped_sums, uses_of
+from superopt.engine.chains import Chain, joined_chains
 from superopt.engine.eclasses import EClass, EGraph
 from superopt.engine.matching import Match, bind
 from superopt.engine.variants import variant_of
@@ -18,8 +19,8 @@ from superopt.expressions import Binding
 from superopt.instantiate import Filled, Skeleton, Slot, fill, holds, skeleton
 from superopt.operators import operator
 from superopt.rules import Apply, Each, Pattern, Rule, Star, Var, element_name
-from superopt.shapes import join
-from superopt.terms import ABSENT, CONST, INPUT, Attrs, Node
+from superopt.shapes import infer, join
+from superopt.terms import ABSENT, CONST, INPUT, Attrs, Node, ValueType
 from superopt.values import Unknown, Value
 
 MAX_SIBLINGS = 64
@@ -53,10 +54,12 @@ class Member:
 
 def find_siblings(rule: Rule, egraph: EGraph) -> list[Siblings]:
     """Every set of two or more classes that a siblings rule merges, in the order of their first member; every sum that
-    an addends rule puts in another order."""
-    if rule.addends:
+    an addends rule puts in another order; every chain that a chain rule makes short."""
+    if rule.whole == "addends":
         op = layer_operator(rule)
         return [] if op is None else [_reordered(rule, found, egraph) for found in regrouped_sums(op, egraph)]
+    if rule.whole == "chain":
+        return [_shortened(rule, found, egraph) for found in joined_chains(egraph, uses_of(egraph))]
     form = rule.left[0]
     groups: dict[tuple[tuple[int, ...], tuple[Attrs, ...]], dict[int, Member]] = {}
     for number, eclass in enumerate(egraph.classes):
@@ -95,6 +98,43 @@ def _reordered(rule: Rule, found: Regrouped, egraph: EGraph) -> Siblings:
     filled = Filled(tuple(nodes), tuple(types), (None,) * len(nodes))
     shape = Skeleton(tuple(slots), (total, *range(len(numbers))))
     return Siblings(rule, shape, filled, dict(zip(names, numbers, strict=True)), (found.root, *numbers))
+
+
+def _shortened(rule: Rule, found: Chain, egraph: EGraph) -> Siblings:
+    """The chain as one scale and one shift of where it begins."""
+    slots: list[Slot] = []
+    nodes: list[Node] = []
+    types: list[ValueType] = []
+    variables: dict[str, int] = {}
+    places: dict[int, int] = {}
+
+    def placed(term: int) -> int:
+        if term not in places:
+            name = f"term.{len(variables)}"
+            variables[name] = term
+            add(Slot(Var(name), ()), Node(INPUT, (), Attrs.of(name=name)), egraph.classes[term].type)
+            places[term] = len(slots) - 1
+        return places[term]
+
+    def add(slot: Slot, node: Node, value_type: ValueType) -> int:
+        slots.append(slot)
+        nodes.append(node)
+        types.append(value_type)
+        return len(slots) - 1
+
+    def applied(op: str, one: int, other: int, value_type: ValueType) -> int:
+        return add(Slot(Apply(op, ()), (one, other)), Node(op, (one, other)), value_type)
+
+    for number, (node, value_type) in enumerate(zip(found.nodes, found.types, strict=True), start=len(egraph.classes)):
+        places[number] = applied(node.op, placed(node.args[0]), placed(node.args[1]), value_type)
+    total = placed(found.end)
+    for op, term in (("Mul", found.scale), ("Add", found.shift)):
+        if term is not None:
+            constant = placed(term)
+            total = applied(op, total, constant, infer(op, Attrs(), [types[total], types[constant]]))
+    filled = Filled(tuple(nodes), tuple(types), (None,) * len(nodes))
+    end = placed(found.end)
+    return Siblings(rule, Skeleton(tuple(slots), (total, end)), filled, variables, (found.root, found.end))
 
 
 def _members(form: Pattern, number: int, rule: Rule, egraph: EGraph) -> list[Member]:
