@@ -187,6 +187,24 @@ def test_values_that_depend_on_each_other_are_not_chosen_freely() -> None:
     assert not verify_regions(one, other).agree
 
 
+@pytest.mark.parametrize("length", [0, 1, 6])
+def test_values_that_a_node_cannot_give_are_not_chosen(length: int) -> None:
+    """relu(r) is r for what comes out of a Relu, also where that is far before; but it is not r for any number."""
+    first = [helper.make_node("Magic", ["x"], ["m"], domain="my.ops"), helper.make_node("Relu", ["m"], ["r0"])]
+    first += [helper.make_node("Mul", [f"r{step}", "two"], [f"r{step + 1}"]) for step in range(length)]
+    last, two = f"r{length}", {"two": np.float32([2])}
+    known = helper.make_tensor_value_info("m", FLOAT, [4, 8])
+
+    def ends(*nodes: onnx.NodeProto) -> Model:
+        return load(made([*first, *nodes], two, [4, 8], "y", known))
+
+    one = ends(helper.make_node("Relu", [last], ["q"]), helper.make_node("Add", ["q", "two"], ["y"]))
+    same, other = (ends(helper.make_node(op, [last, "two"], ["y"])) for op in ("Add", "Sub"))
+    assert [part.inputs for part in Difference(one, same).parts()] == [(last,)]
+    assert verify_regions(one, same).agree
+    assert not verify_regions(one, other).agree
+
+
 def test_sizes_are_computed_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Reshape by what a Shape says runs with no random shape."""
     monkeypatch.setattr(Difference, "dependent", lambda *_: [])  # which would find out at the second try

@@ -141,6 +141,16 @@ def test_every_kind_of_input_is_made() -> None:
     assert all(isinstance(word, str) for word in sample(text).values[0]["x"])
 
 
+@pytest.mark.parametrize("dtype", ["FLOAT", "FLOAT16", "DOUBLE", "INT64", "UINT8", "BOOL", "STRING"])
+@pytest.mark.parametrize("name", ["x", "mask", "sample_rate", "length"])
+def test_a_single_number_is_an_array(dtype: str, name: str) -> None:
+    kind = getattr(TensorProto, dtype)
+    model = model_of([helper.make_node("Identity", [name], ["y"])], {name: (kind, [])}, out=kind)
+    for feed in sample(model).values:
+        assert isinstance(feed[name], np.ndarray)
+        assert feed[name].shape == ()
+
+
 def test_sequences_are_lists() -> None:
     info = helper.make_tensor_sequence_value_info("x", FLOAT, [2, "k"])
     graph = helper.make_graph(

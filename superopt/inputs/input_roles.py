@@ -109,7 +109,13 @@ class Plan:
 def values(
     name: str, dtype: np.dtype[np.generic], shape: tuple[int, ...], role: Role, plan: Plan, rng: np.random.Generator
 ) -> NDArray[np.generic]:
-    """Made-up values of an input."""
+    """Made-up values of an input: an array, of no dimension too, where numpy's functions would give a number."""
+    return np.asarray(_drawn(name, dtype, shape, role, plan, rng), dtype)
+
+
+def _drawn(
+    name: str, dtype: np.dtype[np.generic], shape: tuple[int, ...], role: Role, plan: Plan, rng: np.random.Generator
+) -> NDArray[np.generic] | np.generic:
     if dtype == np.dtype(object):
         words = np.asarray(["the", "quick", "brown", "fox", "", "jumps over", "1"], dtype=object)
         return np.asarray(words[rng.integers(0, len(words), shape)], dtype=object).reshape(shape)

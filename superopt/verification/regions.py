@@ -195,11 +195,15 @@ class Difference:
     def _place(self, output: str) -> int:
         return self.new.place(self.pairs.get(output, (output, output))[1])
 
+    def is_made(self, name: str) -> bool:
+        """Whether the original computes a value by a node that can be run."""
+        return name in self.old.makers and self.old.is_computable(name)
+
     def dependent(self, part: Part) -> list[str]:
         """The inputs of a part that the original computes from others of them: they cannot be chosen freely."""
         found = []
         for name in part.inputs:
-            if name in self.old.makers and self.old.is_computable(name):
+            if self.is_made(name):
                 others = set(part.inputs) - {name}
                 _, reached = self.old.cone([name], lambda at, others=others: at in others)  # type: ignore[misc]
                 if reached:

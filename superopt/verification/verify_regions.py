@@ -26,6 +26,9 @@ from superopt.verification.verify import Verification, verify
 LARGEST_RUN = 1 << 30
 """Bytes of weights above which a model is not run as a whole to see what values its parts get."""
 
+_MOST_WIDENED = 3
+"""How often a part that is spoken against begins a node earlier, before it begins as early as it can."""
+
 _MOST_OBSERVED = 2
 """The runs of the original whose values its parts are given."""
 
@@ -113,8 +116,10 @@ def _with_observed(
 def _with_made_up(
     difference: Difference, part: Part, types: ValueTypes, stops: frozenset[str], policy: _Policy
 ) -> Verification:
-    """A verdict on random values. Inputs that depend on each other cannot be chosen freely: where a verdict speaks
-    against a part, those are computed from the others, and it is given once more."""
+    """A verdict on random values. Not every value is one that the model can come to (what comes out of a Relu is not
+    negative), and inputs that depend on each other cannot be chosen freely: where a verdict speaks against a part,
+    those are computed from the others, or else all from what they are made of, and it is given once more."""
+    widened = 0
     while True:
         region = difference.region(part, types)
         try:
@@ -123,10 +128,17 @@ def _with_made_up(
         except (EvaluationError, InputError) as error:
             reason = f"{part.outputs[0]}: its region cannot be run: {error}"
             verdict = Verification(False, True, reason, policy.numeric)
-        dependent = set() if verdict.agree else {*difference.dependent(part)} & stops
-        if not dependent:
+        if verdict.agree:
             return verdict
-        stops = stops - dependent
+        free = {*difference.dependent(part)} & stops
+        if not free:
+            widened += 1
+            free = {name for name in part.inputs if name in stops and difference.is_made(name)}
+            if free and widened > _MOST_WIDENED:
+                free = {name for name in stops if difference.is_made(name)}
+        if not free:
+            return verdict
+        stops = stops - free
         part = difference.part(part.outputs, stops)
 
 
