@@ -70,7 +70,8 @@ def materialize(
     seen = set(stack)
     while stack:
         index = stack.pop()
-        if folds[index] and not isinstance(graph.types[index], tuple):
+        # A sequence is never a constant of a model, however it was made.
+        if folds[index] and isinstance(graph.types[index], TensorType):
             wanted[index] = None
             continue
         for arg in graph.nodes[index].args:
@@ -114,11 +115,11 @@ def _batches(graph: TermGraph, wanted: Sequence[int]) -> list[list[int]]:
     """Terms in groups whose values, with all that they are made of, fit into memory together."""
     batches: list[list[int]] = []
     held: set[int] = set()
-    size = _BATCH_BYTES
+    size = 0
     for index in wanted:
         cone = [term for term in _cone(graph, [index]) if term not in held]
         need = sum(_elements(graph.types[term]) for term in cone) * 8
-        if size + need > _BATCH_BYTES:
+        if not batches or size + need > _BATCH_BYTES:
             batches.append([])
             held, size = set(), 0
             need = sum(_elements(graph.types[term]) for term in _cone(graph, [index])) * 8

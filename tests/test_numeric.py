@@ -126,6 +126,31 @@ def test_parts_of_a_constant_split_become_constants() -> None:
     np.testing.assert_array_equal(value_of(result, result.roots[1]), [0, 1])
 
 
+def test_what_has_no_elements_is_a_constant_too() -> None:
+    t = Terms()
+    none = TensorType("float32", (0, 3))
+    root = t.add("Neg", t.const(np.zeros((0, 3), np.float32)), kind=none)
+    result = materialize(t.graph(root))
+    assert [node.op for node in result.nodes] == ["Const"]
+    assert value_of(result, result.roots[0]).shape == (0, 3)
+
+
+def test_a_sequence_that_needs_no_input_is_no_constant() -> None:
+    nodes = [
+        helper.make_node("Identity", ["c"], ["d"]),
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("SequenceInsert", ["none", "d"], ["one"]),
+        helper.make_node("SequenceInsert", ["one", "x"], ["two"]),
+        helper.make_node("ConcatFromSequence", ["two"], ["y"], axis=0),
+    ]
+    graph = lower(load(small_model(*nodes, c=f32(2, 3)))).graph
+    result = materialize(graph)
+    assert [graph.opaque[str(node.attrs["key"])].op_type for node in result.nodes if node.op == "Opaque"] == [
+        "SequenceEmpty", "SequenceInsert", "SequenceInsert", "ConcatFromSequence",
+    ]  # fmt: skip
+    assert sum(node.op == "Const" for node in result.nodes) == 1
+
+
 def test_nan_and_infinity_are_kept() -> None:
     t = Terms()
     kind = TensorType("float32", (4,))
