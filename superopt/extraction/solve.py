@@ -37,6 +37,7 @@ _SHARES = 3.0
 """The multiple of its share of what is left that one of several independent pieces may use: most need less."""
 
 _CUT_ROUNDS = 6
+_FIRST_BRANCH_NODES = 10
 _BRANCH_NODES = 2_000
 _BRANCH_ROUNDS = 12
 _PROPAGATE_AT_MOST = 5_000
@@ -238,28 +239,43 @@ def _offer_near(part: Part, program: Formulation, incumbent: _Incumbent, solutio
 
 
 def _exact(part: Part, program: Formulation, incumbent: _Incumbent, hint: Chosen, effort: Effort) -> float:
-    """Improves the incumbent and proves a lower bound, by clause learning and then by branching with cuts."""
+    """Improves the incumbent and proves a lower bound: by few branches, which suffice where the relaxation says much,
+    by clause learning, and then by many branches with cuts."""
     rest = incumbent.cost - part.cost
-    low = 0.0
-    if part.size <= _PROPAGATE_AT_MOST and not effort.spent:
+    low, more = 0.0, True
+
+    def proven() -> bool:
+        return part.cost + low >= incumbent.cost * (1 - TOLERANCE)
+
+    if not effort.spent:
+        low, more = _branched(part, program, incumbent, effort, _FIRST_BRANCH_NODES)
+    if part.size <= _PROPAGATE_AT_MOST and not proven() and not effort.spent:
         found = solvers.propagate(program, rest, effort, max(effort.units / 2, 0.1), hint)
-        low = found.bound
+        low = max(low, found.bound)
         if found.chosen is not None:
             incumbent.offer(part, found.chosen)
+        more = True
     for _ in range(_BRANCH_ROUNDS):
-        if part.cost + low >= incumbent.cost * (1 - TOLERANCE) or effort.spent:
+        if not more or proven() or effort.spent:
             break
-        found = solvers.branch(program, rest, effort, _BRANCH_NODES)
-        low = max(low, found.bound)
-        if found.chosen is None:
-            break
-        solution = [float(found.chosen.get(o) == i) for o, i in zip(program.owner, program.index, strict=True)]
-        _offer_near(part, program, incumbent, solution)
-        if value(part.items, part.roots, found.chosen) < float("inf"):
-            incumbent.offer(part, found.chosen)
-            break
-        cuts = cycle_cuts(program, solution)
-        if not cuts:
-            break
-        program.rows += cuts
+        bound, more = _branched(part, program, incumbent, effort, _BRANCH_NODES)
+        low = max(low, bound)
     return part.cost + low
+
+
+def _branched(
+    part: Part, program: Formulation, incumbent: _Incumbent, effort: Effort, nodes: int
+) -> tuple[float, bool]:
+    """A lower bound of what is left from so many nodes of branch and bound; whether cuts against the cycles of what it
+    found promise more."""
+    found = solvers.branch(program, incumbent.cost - part.cost, effort, nodes)
+    if found.chosen is None:
+        return found.bound, False
+    solution = [float(found.chosen.get(o) == i) for o, i in zip(program.owner, program.index, strict=True)]
+    _offer_near(part, program, incumbent, solution)
+    if value(part.items, part.roots, found.chosen) < math.inf:
+        incumbent.offer(part, found.chosen)
+        return found.bound, False
+    cuts = cycle_cuts(program, solution)
+    program.rows += cuts
+    return found.bound, bool(cuts)

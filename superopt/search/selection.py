@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -73,12 +73,14 @@ def selected(descent: Descent, sound: Sound, cost_model: CostModel, check: Check
     first = Verified(sound.found, sound.attempt.verification, search.price(sound.found, cost_model))
     if options.select == "modelled" or not feeds:
         return Selection(first, candidates=(_line(first, None, 0, "chosen by the cost model"),))
-    end = time.perf_counter() + options.tune
+    budget = options.tune
     if search.deadline is not None:
-        end = min(end, search.deadline)
-    others = list(_alternatives(descent, sound, cost_model, first.found, options.candidates - 1, options.tune / 4))
+        budget = min(budget, max(_LEAST_SECONDS, search.deadline - time.perf_counter()))
+    begun = time.perf_counter()
+    others = list(_alternatives(descent, sound, cost_model, first.found, options.candidates - 1, budget / 4))
+    # Whatever proposing took, half of the time is for measuring: few rounds tell nothing.
+    seconds = max(budget / 2, budget - (time.perf_counter() - begun))
     with search.clock.stage("measure"):
-        seconds = max(_LEAST_SECONDS, end - time.perf_counter()) if options.tune else 0.0
         return by_the_clock(search.original, first, others, check, feeds[0], threads=options.threads, seconds=seconds)
 
 
@@ -90,6 +92,7 @@ def _alternatives(
     saturation, search = sound.attempt.saturation, descent.search
     if saturation is None or count <= 0:
         return
+    end = time.perf_counter() + seconds
     seen = {first.text}
 
     def proposed(found: Found | None, name: str) -> Iterator[Proposed]:
@@ -101,10 +104,13 @@ def _alternatives(
         cautious = descent.choose(saturation, sound.rules, cost_model, CAUTION)
         yield from proposed(cautious, f"caution {CAUTION:g}")
         left = count - (len(seen) - 1)
-        if not left:
+        seconds = end - time.perf_counter()
+        if not left or seconds <= 0:
             return
         differ = search.options.differ
         for other in search.alternatives(saturation, cost_model, first.extraction, left, differ, seconds):
+            if time.perf_counter() > end:
+                return
             missing = [rule for rule in first.extraction.rules_used if rule not in other.rules_used]
             found = descent.of_extraction(saturation, sound.rules, cost_model, other)
             yield from proposed(found, f"without {', '.join(missing)}" if missing else "another choice")
@@ -126,11 +132,12 @@ def by_the_clock(
     verified before it may win. What cannot be run in onnxruntime with its optimizations cannot be timed: the first is
     chosen then."""
     models = [original, first.found.model, *(one.found.model for one in others)]
-    prices = dict(enumerate([first.price, *(one.price for one in others)], 1))
     try:
-        latencies, sessions = _timed(models, prices, feed, threads=threads, seconds=seconds)
+        latencies, sessions = _timed(models, [first.price, *(one.price for one in others)], feed, threads, seconds)
     except EvaluationError as error:
         return Selection(first, candidates=(_line(first, None, 0, "chosen"),), problem=f"not timed: {error}")
+    others = others[: len(latencies.samples) - 2]
+    prices = dict(enumerate([first.price, *(one.price for one in others)], 1))
     refused: dict[int, str] = {}
     while True:
         decision = decide(latencies, {place: price for place, price in prices.items() if place not in refused})
@@ -151,30 +158,33 @@ def by_the_clock(
 
 
 def _timed(
-    models: Sequence[Model], prices: Mapping[int, float], feed: Feed, *, threads: int, seconds: float
+    models: Sequence[Model], prices: Sequence[float], feed: Feed, threads: int, seconds: float
 ) -> tuple[Latencies, int]:
-    """The latencies of models, and in how many sessions each was timed."""
+    """The latencies of the original and as many candidates as there is time for (the first at least), and in how many
+    sessions each was timed."""
     start = time.perf_counter()
-    runs = [[partial(Runner(model, optimized=True, threads=threads).run, feed)] for model in models]
-    loaded = time.perf_counter()
-    for (run,) in runs:
-        run()
-    once = time.perf_counter() - loaded
-    sessions = SESSIONS
-    left = seconds - (time.perf_counter() - start)
-    # Loading again takes time too, and the first look at the latencies must come well before the end.
-    if (sessions - 1) * (loaded - start) + sessions * LOOKS[0] * once > left / 2 or any(
-        model.proto.ByteSize() > LARGEST_OF_SEVERAL for model in models
-    ):
-        sessions = 1
+    runs: list[list[Callable[[], object]]] = []
+    once = 0.0
+    for model in models:
+        # The first look at the latencies must come well before the end.
+        if len(runs) > 2 and time.perf_counter() - start + LOOKS[0] * once > seconds / 2:
+            break
+        runs.append([partial(Runner(model, optimized=True, threads=threads).run, feed)])
+        begun = time.perf_counter()
+        runs[-1][0]()
+        once += time.perf_counter() - begun
+    spent, models = time.perf_counter() - start, models[: len(runs)]
+    large = any(model.proto.ByteSize() > LARGEST_OF_SEVERAL for model in models)
+    sessions = 1 if large or spent + SESSIONS * LOOKS[0] * once > seconds / 2 else SESSIONS
     for model, mine in zip(models, runs, strict=True):
         mine += [partial(Runner(model, optimized=True, threads=threads).run, feed) for _ in range(sessions - 1)]
+    places = dict(enumerate(prices[: len(runs) - 1], 1))
     latencies = measure_calls(
         [run for mine in runs for run in mine],
         threads=threads,
         seconds=seconds - (time.perf_counter() - start),
         replicas=sessions,
-        settled=lambda latencies: decide(latencies, prices).settled,
+        settled=lambda latencies: decide(latencies, places).settled,
     )
     return latencies, sessions
 
