@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from benchmarks import classifiers, detectors, inception, reparameterized, transformers
+from benchmarks import classifiers, detectors, inception, reparameterized, taso_networks, transformers
 from benchmarks.network import FULL, TINY, Network, Size, Value
 
 BUILDERS: dict[str, Callable[..., onnx.ModelProto]] = {
@@ -39,6 +39,10 @@ BUILDERS: dict[str, Callable[..., onnx.ModelProto]] = {
     "bert": transformers.bert,
     "bert-lora": partial(transformers.bert, lora=8),
     "vit-tiny": transformers.vit_tiny,
+    "nasnet-a": taso_networks.nasnet_a,
+    "nasrnn": taso_networks.nasrnn,
+    "taso-bert": taso_networks.taso_bert,
+    "vgg19": taso_networks.vgg19,
 }
 
 

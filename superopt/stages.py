@@ -222,17 +222,23 @@ def saturated(original: Model, chosen: Options, watcher: Watcher | None = None) 
 
 
 def extract(
-    saturated: Saturated, cost: str | CostModel = DEFAULT_COST_MODEL, *, max_growth: float | None = None
+    saturated: Saturated,
+    cost: str | CostModel = DEFAULT_COST_MODEL,
+    *,
+    max_growth: float | None = None,
+    seconds: float | None = None,
 ) -> Chosen:
     """The cheapest model in an e-graph under a cost model (a name, a file, or a ``CostModel``).
 
     ``max_growth`` is how much larger it may be, as a fraction of the original's bytes; where nothing is as small as
-    that, it is the original. Raises ``CostModelError``.
+    that, it is the original. Without ``seconds`` the search for a proof ends by a counted effort. Raises
+    ``CostModelError``.
     """
     wanted = replace(saturated.search.options, cost=cost, max_growth=max_growth)
     clock = Clock(Watcher())
     # The seconds that saturation was given are over, and were not meant for choosing.
-    search = replace(saturated.search, options=wanted, clock=clock, deadline=None)
+    deadline = None if seconds is None else time.perf_counter() + seconds
+    search = replace(saturated.search, options=wanted, clock=clock, deadline=deadline)
     cost_model = cost_model_of(wanted)
     found = search.choose(saturated.saturation, cost_model)
     if found is None:

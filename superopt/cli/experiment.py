@@ -18,7 +18,7 @@ OK, FAILED = 0, 1
 
 def run_experiment(grid: Grid, output: str, leave_one_out: str | None, workers: Workers) -> int:
     """Measures all cells and prints them; whether none failed. Raises ``InputError`` before anything is run."""
-    made = experiment(grid, output, leave_one_out=_leave_out(leave_one_out), workers=workers, progress=_progress)
+    made = experiment(grid, output, leave_one_out=_leave_out(leave_one_out), workers=workers, progress=show_progress)
     _show(made, output)
     return FAILED if any(cell["failure"] is not None for cell in made["cells"]) else OK
 
@@ -32,7 +32,8 @@ def _leave_out(given: str | None) -> LeaveOut | None:
     raise OptionError(f"leave-one-out: '{given}' is not a choice, expected one of {', '.join(LEAVE_OUTS)}")
 
 
-def _progress(finished: int, count: int, cell: Cell, document: CellDocument) -> None:
+def show_progress(finished: int, count: int, cell: Cell, document: CellDocument) -> None:
+    """A line on stderr for a cell that is finished."""
     outcome = f"failed: {document['failure']}" if document["failure"] else f"{document['wall_seconds']:.2f} s"
     typer.echo(f"[{finished}/{count}] {cell.label}: {outcome}", err=True)
 

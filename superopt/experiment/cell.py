@@ -106,7 +106,8 @@ def _measured(cell: Cell) -> Measured:
     with clock.stage("load"):
         original = load_model(cell.model)
     found = saturated(original, options)
-    chosen = extract(found, cell.cost, max_growth=options.max_growth)
+    # What the limits say of seconds holds for each of the two searches.
+    chosen = extract(found, cell.cost, max_growth=options.max_growth, seconds=options.limit.get("seconds"))
     verified = _verified(original, found, chosen, clock) if cell.verify else None
     latency = _latency(original, found, chosen, clock) if cell.latency else None
     saturation, extraction = found.saturation, chosen.found.extraction
