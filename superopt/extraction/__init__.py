@@ -2,7 +2,7 @@
 
 from superopt.extraction.choose import Extraction, Extractor, extract
 from superopt.extraction.problem import Choice, Problem
-from superopt.extraction.several import several
+from superopt.extraction.several import distance, several
 from superopt.extraction.solve import Solution, Status, greedy, solve
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Problem",
     "Solution",
     "Status",
+    "distance",
     "extract",
     "greedy",
     "several",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections.abc import Sequence
 
 from superopt.extraction.choose import Extraction, Extractor
 from superopt.extraction.solve import DEFAULT_EFFORT
@@ -16,41 +17,41 @@ def several(
     extractor: Extractor,
     count: int,
     *,
-    first: Extraction | None = None,
+    kept: Sequence[Extraction] = (),
     differ: int = 1,
     effort: float = DEFAULT_EFFORT,
     seconds: float | None = None,
 ) -> list[Extraction]:
     """The best choices, at most ``count``, the cheapest first, each two of which differ in at least ``differ`` nodes
-    that run. ``first`` is the best, where the extractor has found it already.
+    that run, from those ``kept`` before too (of which the first is the best of all).
 
     What is looked through are the cheapest choices without the nodes of this rule or that: each choice is tried again
     without one of the rules that made nodes of it, the cheapest first. A choice costs no less than the one it came
-    from, so they come in the order of their costs. Ends early after a number of extractions, or after ``seconds``.
+    from, so they come in the order of their costs. Ends early after a number of extractions, in which rules come by
+    how many nodes they made, or after ``seconds``.
     """
     until = None if seconds is None else time.monotonic() + seconds
-    first = first or extractor.extract(effort=effort, seconds=seconds)
+    first = kept[0] if kept else extractor.extract(effort=effort, seconds=seconds)
     queue: list[tuple[float, tuple[str, ...], Extraction]] = [(first.cost, (), first)]
     seen = {frozenset[str]()}
-    kept: list[Extraction] = []
+    found: list[Extraction] = []
     budget = _EXTRACTIONS_A_CHOICE * count
-    while queue and len(kept) < count:
-        _, left_out, found = heapq.heappop(queue)
-        if all(distance(found, other) >= max(1, differ) for other in kept):
-            kept.append(found)
-        if len(kept) == count:
+    while queue and len(found) < count:
+        _, left_out, best = heapq.heappop(queue)
+        if all(distance(best, other) >= max(1, differ) for other in (*kept, *found)):
+            found.append(best)
+        if len(found) == count:
             break
-        for rule in found.rules_used:
+        for rule in sorted(best.rules_used, key=lambda name: (-best.rules_used[name], name)):
             without = frozenset({*left_out, rule})
             if without in seen or not budget or (until is not None and time.monotonic() > until):
                 continue
             seen.add(without)
             budget -= 1
-            again = extractor.extract(
-                without=without, effort=effort, seconds=None if until is None else max(0.0, until - time.monotonic())
-            )
+            left = None if until is None else max(0.0, until - time.monotonic())
+            again = extractor.extract(without=without, effort=effort, seconds=left)
             heapq.heappush(queue, (again.cost, tuple(sorted(without)), again))
-    return kept
+    return found
 
 
 def distance(first: Extraction, second: Extraction) -> int:

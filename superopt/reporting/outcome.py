@@ -170,7 +170,7 @@ def _choice(found: Found | None, seconds: Mapping[str, float]) -> Choice | None:
     if found is None:
         return None
     chosen = found.extraction
-    spent = sum(taken for stage, taken in seconds.items() if stage != "measure")
+    spent = sum(taken for stage, taken in seconds.items() if stage not in ("propose", "measure"))
     return {
         "status": chosen.status,
         "cost": chosen.cost,

@@ -143,7 +143,7 @@ class EGraphSize(TypedDict):
 class Choice(TypedDict):
     """How extraction ended: its status, its proven lower bound, the gap to it, and the price of a byte it went by.
 
-    ``share`` is what all extractions took of the run's time, measuring left out.
+    ``share`` is what extraction took of the run's time, proposing and measuring other candidates left out.
     """
 
     status: str

@@ -11,7 +11,7 @@ from superopt.cost import CostModel, graph_cost
 from superopt.emitting.correspondence import same_values
 from superopt.emitting.emit import emit
 from superopt.engine.saturate import Limits, Saturation, saturate
-from superopt.extraction import Extraction, Extractor, extract, several
+from superopt.extraction import Extraction, Extractor, distance, extract, several
 from superopt.lowering.lower import Lowered
 from superopt.models.model import Model
 from superopt.numeric import materialize
@@ -34,6 +34,10 @@ _LEAST_SECONDS = 0.5
 _AFTERWARDS = 0.7
 """What reading out, extracting from and writing an e-graph takes for each of its nodes, beside what lowering took for
 each node of the model (0.55 to 0.6 on made-up networks of 1,000 to 10,000 nodes)."""
+
+
+CAUTION = 0.25
+"""How much of a gain a second opinion asks for before it changes anything."""
 
 
 _EFFORT = 3.0
@@ -169,13 +173,20 @@ class Search:
         return stored_bytes(model) - stored_bytes(self.original) <= self._allowed_growth
 
     def alternatives(
-        self, saturation: Saturation, cost_model: CostModel, first: Extraction, count: int, differ: int, seconds: float
+        self, saturation: Saturation, cost_model: CostModel, first: Extraction, count: int, seconds: float
     ) -> list[Extraction]:
-        """The best choices after the first, at the same price of a byte; each two differ in so many nodes."""
+        """Other choices than the first at the same price of a byte, to be measured, at most so many: one with caution,
+        and the best that do without what some rule made. Each two differ in as many nodes as the options ask for."""
         extractor = Extractor(saturation.egraph, cost_model, first.byte_price, self.sizes)
-        with self.clock.stage("extract"):
-            found = several(extractor, count + 1, first=first, differ=differ, effort=_EFFORT / 4, seconds=seconds)
-        return found[1:]
+        differ, effort, end = self.options.differ, _EFFORT / 4, time.perf_counter() + seconds
+        with self.clock.stage("propose"):
+            careful = extractor.extract(caution=CAUTION, effort=effort, seconds=seconds)
+            found = [careful] if distance(careful, first) >= differ else []
+            left = end - time.perf_counter()
+            if len(found) < count and left > 0:
+                kept = [first, *found]
+                found += several(extractor, count - len(found), kept=kept, differ=differ, effort=effort, seconds=left)
+        return found
 
     def within_bounds(self, saturation: Saturation, cost_model: CostModel, extraction: Extraction) -> Found | None:
         """The model of what was chosen, if it has not grown too much. Weights are made only where that may be."""

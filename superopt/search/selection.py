@@ -20,9 +20,6 @@ from superopt.search.soundness import Sound
 from superopt.verification.verdict import Check
 from superopt.verification.verify import Verification
 
-CAUTION = 0.25
-"""How much of a gain a second opinion asks for before it changes anything; its choice is timed too."""
-
 SESSIONS = 2
 """In how many sessions each model is timed, where it is small and quick enough: they differ by where they lie in
 memory."""
@@ -87,33 +84,22 @@ def selected(descent: Descent, sound: Sound, cost_model: CostModel, check: Check
 def _alternatives(
     descent: Descent, sound: Sound, cost_model: CostModel, first: Found, count: int, seconds: float
 ) -> Iterator[Proposed]:
-    """Other choices from the same e-graph, at most so many: what is chosen with more caution, then the best ones that
-    do without what some rule made."""
+    """Other choices from the same e-graph, at most so many, where they are other models."""
     saturation, search = sound.attempt.saturation, descent.search
     if saturation is None or count <= 0:
         return
     end = time.perf_counter() + seconds
     seen = {first.text}
-
-    def proposed(found: Found | None, name: str) -> Iterator[Proposed]:
-        if found is not None and found.text not in seen:
-            seen.add(found.text)
-            yield Proposed(replace(found, name=f"{cost_model.name}, {name}"), search.price(found, cost_model))
-
     try:
-        cautious = descent.choose(saturation, sound.rules, cost_model, CAUTION)
-        yield from proposed(cautious, f"caution {CAUTION:g}")
-        left = count - (len(seen) - 1)
-        seconds = end - time.perf_counter()
-        if not left or seconds <= 0:
-            return
-        differ = search.options.differ
-        for other in search.alternatives(saturation, cost_model, first.extraction, left, differ, seconds):
+        for other in search.alternatives(saturation, cost_model, first.extraction, count, seconds):
             if time.perf_counter() > end:
                 return
-            missing = [rule for rule in first.extraction.rules_used if rule not in other.rules_used]
             found = descent.of_extraction(saturation, sound.rules, cost_model, other)
-            yield from proposed(found, f"without {', '.join(missing)}" if missing else "another choice")
+            if found is not None and found.text not in seen:
+                seen.add(found.text)
+                missing = [rule for rule in first.extraction.rules_used if rule not in other.rules_used]
+                name = f"without {', '.join(missing)}" if missing else "another choice"
+                yield Proposed(replace(found, name=f"{cost_model.name}, {name}"), search.price(found, cost_model))
     except SuperoptError:
         return  # A second opinion that cannot be had is none; the first one is verified.
 
