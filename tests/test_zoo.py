@@ -6,7 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from benchmarks import zoo
 
@@ -52,8 +54,34 @@ def test_a_row_says_what_did_not_hold() -> None:
     assert replace(good, verified=False).failures == ["not verified"]
     assert replace(good, bytes_after=106).failures == ["larger by 6.0%"]
     assert replace(good, bytes_after=106, max_growth=None).failures == []
-    assert replace(good, latency_ratio=1.5).failures == ["slower: 1.50 of the original's time"]
+    assert replace(good, latency_ratio=1.5).failures == []
+    assert replace(good, latency_ratio=1.5, slower=True).failures == ["slower: 1.50 of the original's time"]
     assert replace(good, error="E: x").failures == ["E: x"]
+
+
+def test_what_has_passed_under_the_same_options_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "bench" / "zoo.json"
+    options = {"select": "measured", "threads": 1}
+    assert zoo.kept(path, options) == {}
+    good = zoo.Row("good", 1.0, verified=True, bytes_before=1, bytes_after=1, left_out=("a",), latency_ratio=0.9)
+    zoo.keep(path, options, [good, replace(good, name="bad", verified=False)])
+    assert zoo.kept(path, options) == {"good": good}
+    assert zoo.kept(path, {**options, "threads": 2}) == {}
+
+
+def test_a_slower_model_is_found_out(tmp_path: Path) -> None:
+    def model(steps: int) -> onnx.ModelProto:
+        nodes = [helper.make_node("Sin", [f"x{step}"], [f"x{step + 1}"]) for step in range(steps)]
+        value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 64]) for name in ("x0", f"x{steps}")]
+        graph = helper.make_graph(nodes, "g", value[:1], value[1:])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    onnx.save(model(4), tmp_path / "m.onnx")
+    ratio, slower = zoo.compared(tmp_path / "m.onnx", model(32), 1, seconds=3.0)
+    assert ratio is not None
+    assert ratio > 2
+    assert slower
+    assert not zoo.compared(tmp_path / "m.onnx", model(1), 1, seconds=3.0)[1]
 
 
 SMALL = [model.name for model in zoo.listed() if model.bytes <= zoo.SMALL]

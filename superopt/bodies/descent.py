@@ -46,38 +46,33 @@ class Descent:
     search: Search
     _known: dict[str, _Known | None] = field(default_factory=dict, init=False, repr=False)
 
-    def choose(
-        self, saturation: Saturation, rules: RuleSet, cost_model: CostModel, caution: float = 0.0
-    ) -> Found | None:
-        """The cheapest model that has grown no more than allowed; None where that is the original.
-
-        With ``caution`` only what gains more than that fraction is changed.
-        """
-        return self._whole(self.search.choose(saturation, cost_model, caution), rules, cost_model, caution)
+    def choose(self, saturation: Saturation, rules: RuleSet, cost_model: CostModel) -> Found | None:
+        """The cheapest model that has grown no more than allowed; None where that is the original."""
+        return self._whole(self.search.choose(saturation, cost_model), rules, cost_model)
 
     def of_extraction(
         self, saturation: Saturation, rules: RuleSet, cost_model: CostModel, extraction: Extraction
     ) -> Found | None:
         """The model of a choice of the main graph's; None where it is the original, or has grown too much."""
-        return self._whole(self.search.within_bounds(saturation, cost_model, extraction), rules, cost_model, 0.0)
+        return self._whole(self.search.within_bounds(saturation, cost_model, extraction), rules, cost_model)
 
-    def _whole(self, found: Found | None, rules: RuleSet, cost_model: CostModel, caution: float) -> Found | None:
+    def _whole(self, found: Found | None, rules: RuleSet, cost_model: CostModel) -> Found | None:
         if found is None:
             return None
         if has_bodies(found.model):
             with self.search.clock.stage("bodies"):
-                found = self._with_bodies(found, rules, cost_model, caution)
+                found = self._with_bodies(found, rules, cost_model)
         unchanged = found.model is self.search.lowered.model
         return None if unchanged and not self.search.ahead else found
 
-    def _with_bodies(self, found: Found, rules: RuleSet, cost_model: CostModel, caution: float) -> Found:
+    def _with_bodies(self, found: Found, rules: RuleSet, cost_model: CostModel) -> Found:
         for may_grow in (True, False):
             runs: list[BodyRun] = []
 
             def improve(
                 body: Model, place: onnx.GraphProto, runs: list[BodyRun] = runs, may_grow: bool = may_grow
             ) -> Model:
-                run = self._run(body, rules, cost_model, caution)
+                run = self._run(body, rules, cost_model)
                 if run is None:
                     return body
                 better = run.better
@@ -94,14 +89,14 @@ class Descent:
                 return replace(found, model=model, bytes=size, bodies=tuple(runs))
         return found
 
-    def _run(self, body: Model, rules: RuleSet, cost_model: CostModel, caution: float) -> BodyRun | None:
+    def _run(self, body: Model, rules: RuleSet, cost_model: CostModel) -> BodyRun | None:
         key = f"{rules.hash} {hashlib.sha256(body.proto.SerializeToString(deterministic=True)).hexdigest()}"
         if key not in self._known:
             self._known[key] = self._saturated(body, rules)
         known = self._known[key]
         if known is None:
             return None
-        run = BodyRun(known.search, known.saturation, known.search.choose(known.saturation, cost_model, caution))
+        run = BodyRun(known.search, known.saturation, known.search.choose(known.saturation, cost_model))
         if run.better is None:
             return run
         verdict = known.check(run.better)

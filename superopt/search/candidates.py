@@ -124,12 +124,12 @@ class Search:
         inner = (run.search.price(run.found, cost_model) for run in found.bodies if run.found is not None)
         return self._running(found.graph, cost_model) + sum(inner)
 
-    def choose(self, saturation: Saturation, cost_model: CostModel, caution: float = 0.0) -> Found | None:
+    def choose(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
         """The cheapest model that has grown no more than allowed, bodies left as they are; it may be the same model.
 
-        With ``caution`` only what gains more than that fraction is changed. None where every model has grown too much.
+        None where every model has grown too much.
         """
-        extraction = self._extract(saturation, cost_model, None, caution)
+        extraction = self._extract(saturation, cost_model, None)
         found = self.within_bounds(saturation, cost_model, extraction)
         if found is not None:
             return found
@@ -137,7 +137,7 @@ class Search:
 
         def at(step: int) -> Found | None:
             price = even * _DEARER ** (step - _STEPS // 2)
-            return self.within_bounds(saturation, cost_model, self._extract(saturation, cost_model, price, caution))
+            return self.within_bounds(saturation, cost_model, self._extract(saturation, cost_model, price))
 
         small = _first(at, _STEPS)
         # Where bytes were dear, the smallest model may be one that is slower than the original.
@@ -196,16 +196,13 @@ class Search:
         found = self._made(saturation, extraction, cost_model)
         return found if self.fits(found.model, found.bytes) else None
 
-    def _extract(
-        self, saturation: Saturation, cost_model: CostModel, byte_price: float | None, caution: float
-    ) -> Extraction:
+    def _extract(self, saturation: Saturation, cost_model: CostModel, byte_price: float | None) -> Extraction:
         effort = _EFFORT if byte_price is None else _EFFORT / 4
         with self.clock.stage("extract"):
             return extract(
                 saturation.egraph,
                 cost_model,
                 byte_price=byte_price,
-                caution=caution,
                 sizes=self.sizes,
                 effort=effort,
                 seconds=None if self.deadline is None else self._left(_LEAST_SECONDS),
