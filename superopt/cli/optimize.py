@@ -30,10 +30,10 @@ def run_optimize(
     _check_dump(dump)
     loaded = models.load(source)
     target = Path(output) if output is not None else default_output(source)
-    _check_target("output", target, source)
+    check_target("output", target, source)
     models.check_layout(loaded, target, options.external_data)
     if report is not None:
-        _check_target("report", Path(report), source, str(target))
+        check_target("report", Path(report), source, str(target))
     try:
         result = run(loaded, options, Lines(render.console(stderr=True), dump))
     except InputError:
@@ -71,7 +71,7 @@ def _check_dump(dump: tuple[str, ...]) -> None:
             raise OptionError(f"dump: '{stage}' is not a choice, expected one of {', '.join(DUMPS)}")
 
 
-def _check_target(what: str, target: Path, *others: str) -> None:
+def check_target(what: str, target: Path, *others: str) -> None:
     """Finds out before the work begins that a file could not be written."""
     for other in others:
         if os.path.realpath(target) == os.path.realpath(other):

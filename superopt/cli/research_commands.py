@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from superopt.cli.app import DEFAULTS, ReportFile, app
+from superopt.cli.app import DEFAULTS, ReportFile, Source, app
 from superopt.rules import EXCUSES, NUMERIC_CLASSES
 
 
@@ -146,3 +146,56 @@ def explain(
         input_shape=input_shape, initializers_are_constant=initializers_are_constant, trust_rules=trust_rules,
     )  # fmt: skip
     raise typer.Exit(run_explain(original, new, chosen, output=output, report=report))
+
+
+@app.command()
+def bisect(
+    source: Source,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="REGION.onnx", help="Write the smallest region here, as a model."),
+    ] = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE", help=f"Rule set, trusted; repeatable. [default: {DEFAULTS.rules[0]}]"),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="RULE", help="Leave out a rule or a family of rules; repeatable.")
+    ] = None,
+    numeric: Annotated[
+        str | None,
+        typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may change. [default: {DEFAULTS.numeric}]"),
+    ] = None,
+    ignoring: Annotated[
+        list[str] | None,
+        typer.Option(metavar=",".join(EXCUSES), help="Values that the model is promised not to hold."),
+    ] = None,
+    cost: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help=f"Cost model. [default: {DEFAULTS.cost}]")
+    ] = None,
+    limit: Annotated[
+        str | None, typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them.")
+    ] = None,
+    inputs: Annotated[str | None, typer.Option(metavar="FEED.npz", help="Real inputs. [default: made]")] = None,
+    input_shape: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable.")
+    ] = None,
+    max_growth: Annotated[
+        str | None, typer.Option(metavar="5%|0.05|none", help="How much larger the result may be. [default: 5%]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of sample inputs.")] = 0,
+    report: ReportFile = None,
+) -> None:
+    """Find the rule that is wrong under a rule set, and the smallest region of the model that shows it.
+
+    Exit code 0: nothing wrong was found. 1: a guilty rule was found, or it cannot be told. 2: bad input.
+    """
+    from superopt.cli.bisect import run_bisect
+    from superopt.options import options
+
+    growth = {} if max_growth is None else {"max_growth": max_growth}
+    chosen = options(
+        rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit, inputs=inputs,
+        input_shape=input_shape, seed=seed, select="modelled", trust_rules=True, **growth,
+    )  # fmt: skip
+    raise typer.Exit(run_bisect(source, chosen, output=output, report=report))

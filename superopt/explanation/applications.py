@@ -17,7 +17,7 @@ from superopt.expressions import Binding
 from superopt.instantiate import Filled, Skeleton, skeleton
 from superopt.operators import operator
 from superopt.rules import Apply, Number, Output, Rule, Var
-from superopt.terms import ABSENT, CONST, PROJECT, Attrs
+from superopt.terms import ABSENT, CONST, PROJECT, Attrs, ValueType
 from superopt.values import Unknown, Value
 
 Key: TypeAlias = tuple[str, tuple[int, ...], Attrs]
@@ -27,6 +27,10 @@ MOST_AT_A_CLASS = 4096
 """Matches of one rule at one class after which no more are looked for."""
 
 
+NOWHERE = -2
+"""The class of a node of a right side that is not in the e-graph."""
+
+
 def key_of(node: ENode) -> Key:
     """What an e-node is, whoever made it."""
     return node.op, node.children, node.attrs
@@ -34,12 +38,13 @@ def key_of(node: ENode) -> Key:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a rule where it applies: the class of each slot, and the e-node that stands there (None for a
-    variable, which any member of the class serves)."""
+    """One side of a rule where it applies: the class and the type of each slot, and the e-node that stands there (None
+    for a variable, which any member of the class serves)."""
 
     shape: Skeleton
     classes: tuple[int, ...]
     keys: tuple[Key | None, ...]
+    types: tuple[ValueType, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +87,14 @@ class _Partial:
 
 
 class Applications:
-    """Finds where rules apply on a frozen e-graph; what was found at a class is kept."""
+    """Finds where rules apply on a frozen e-graph; what was found at a class is kept.
 
-    def __init__(self, egraph: EGraph, rules: Iterable[Rule], opset: int) -> None:
-        self.egraph, self.opset = egraph, opset
+    Where ``unused`` is true, so do matches count whose right side is not in the e-graph: the engine has set it aside
+    for a node that differs in weights alone, or was stopped before.
+    """
+
+    def __init__(self, egraph: EGraph, rules: Iterable[Rule], opset: int, *, unused: bool = False) -> None:
+        self.egraph, self.opset, self.unused = egraph, opset, unused
         self.rules = tuple(rules)
         self.clashes: dict[str, tuple[Clash, Match, Variant]] = {}
         """The first match of each rule whose sides have different types."""
@@ -241,13 +250,15 @@ class Applications:
             return None
         left = skeleton(variant.rule.left)
         right = self._made(variant, filled, left, partial)
-        if right is None or [right.classes[r] for r in right.shape.roots] != [partial.classes[r] for r in left.roots]:
+        heads = [right.classes[root] for root in right.shape.roots]
+        if not self.unused and (NOWHERE in right.classes or heads != [partial.classes[root] for root in left.roots]):
             return None
         classes = tuple(partial.classes[index] for index in range(len(left.slots)))
         keys = tuple(
             key_of(partial.nodes[index]) if index in partial.nodes else None for index in range(len(left.slots))
         )
-        return Application(rule.name, variant, Side(left, classes, keys), right, match, filled)
+        types = tuple(self.egraph.classes[number].type for number in classes)
+        return Application(rule.name, variant, Side(left, classes, keys, types), right, match, filled)
 
     def _match(self, variant: Variant, partial: _Partial) -> Match | None:
         """What the conditions are asked of; None where something has to be constant, or known, and is not."""
@@ -278,8 +289,8 @@ class Applications:
                 return Value(constant.type, True, constant.load)
         return None
 
-    def _made(self, variant: Variant, filled: Filled, left: Skeleton, partial: _Partial) -> Side | None:
-        """The right side's nodes in the e-graph; None where one is not there: the rule had not been used here."""
+    def _made(self, variant: Variant, filled: Filled, left: Skeleton, partial: _Partial) -> Side:
+        """The right side's nodes in the e-graph; where one is not there, the rule had not been used here."""
         names = {
             slot.pattern.name: partial.classes[index]
             for index, slot in enumerate(left.slots)
@@ -294,12 +305,9 @@ class Applications:
                 continue
             children = tuple(ABSENT if arg == ABSENT else classes[arg] for arg in node.args)
             key = (node.op, children, node.attrs)
-            number = self._class_by_key.get(key)
-            if number is None:
-                return None
-            classes.append(number)
+            classes.append(self._class_by_key.get(key, NOWHERE))
             keys.append(key)
-        return Side(variant.right, tuple(classes), tuple(keys))
+        return Side(variant.right, tuple(classes), tuple(keys), filled.types)
 
 
 def _root_operator(variant: Variant) -> str:

@@ -5,12 +5,15 @@ A cell that is replaced by another of its class is so for all who use it; whoeve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from superopt.engine.eclasses import EGraph
 from superopt.explanation.applications import Key
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Attrs, Node, TermGraph
+
+_Term: TypeAlias = tuple[str, Attrs, tuple[int, ...]]
 
 
 @dataclass
@@ -33,7 +36,8 @@ class Cells:
         self._egraph = egraph
         self._cells: list[_Cell] = []
         self._stands_for: list[int] = []
-        self._known: dict[tuple[str, Attrs, tuple[int, ...]], int] = {}
+        self._known: dict[_Term, int] = {}
+        self._undo: list[Callable[[], object]] = []
         self.changes = 0
         for index, node in enumerate(graph.nodes):
             self.add(node.op, node.attrs, node.args, egraph.class_of[index])
@@ -46,7 +50,6 @@ class Cells:
     def now(self, cell: int) -> int:
         """The cell that stands where this one stood."""
         while self._stands_for[cell] != cell:
-            self._stands_for[cell] = self._stands_for[self._stands_for[cell]]
             cell = self._stands_for[cell]
         return cell
 
@@ -71,16 +74,22 @@ class Cells:
         cell = len(self._cells)
         self._cells.append(_Cell(op, attrs, args, number))
         self._stands_for.append(cell)
-        self._known[op, attrs, args] = cell
+        self._undo += [self._cells.pop, self._stands_for.pop]
+        self._know((op, attrs, args), cell)
         for arg in args:
-            if arg != ABSENT:
-                self._cells[arg].users.add(cell)
+            if arg != ABSENT and cell not in self._cells[arg].users:
+                self._add_users(arg, {cell})
         return cell
+
+    def _add_users(self, cell: int, users: set[int]) -> None:
+        fresh = users - self._cells[cell].users
+        self._cells[cell].users |= fresh
+        self._undo.append(lambda: self._cells[cell].users.difference_update(fresh))
 
     def forget(self, cell: int) -> None:
         """Lets a term like this cell's be added anew: the cell itself is about to be replaced."""
         made = self._cells[self.now(cell)]
-        self._known.pop((made.op, made.attrs, self.args(cell)), None)
+        self._know((made.op, made.attrs, self.args(cell)), None)
 
     def copy(self, cell: int) -> int:
         """Another cell of the same term, for which the first one can then be replaced."""
@@ -100,22 +109,56 @@ class Cells:
             users = self._cells[old].users
             for user in users:
                 self._forget_exactly(user)
-            self._stands_for[old] = new
-            self._cells[new].users |= users
+            self._stand(old, new)
+            self._add_users(new, users)
             for user in sorted(users):
                 if self.now(user) != user:
                     continue
                 made = self._cells[user]
-                made.args = self.args(user)
-                twin = self._known.setdefault((made.op, made.attrs, made.args), user)
-                if self.now(twin) != user:
+                self._give(made, self.args(user))
+                term = (made.op, made.attrs, made.args)
+                twin = self._known.get(term)
+                if twin is None:
+                    self._know(term, user)
+                elif self.now(twin) != user:
                     waiting.append((user, twin))
+
+    def mark(self) -> int:
+        """The graph as it is now, for ``undo``."""
+        return len(self._undo)
+
+    def undo(self, mark: int) -> None:
+        """Takes back all that was done since a mark."""
+        while len(self._undo) > mark:
+            self._undo.pop()()
+
+    def _know(self, term: _Term, cell: int | None) -> None:
+        """Notes which cell is of a term; None for no cell."""
+        old = self._known.get(term)
+        self._undo.append(lambda: self._set_known(term, old))
+        self._set_known(term, cell)
+
+    def _set_known(self, term: _Term, cell: int | None) -> None:
+        if cell is None:
+            self._known.pop(term, None)
+        else:
+            self._known[term] = cell
 
     def _forget_exactly(self, cell: int) -> None:
         made = self._cells[cell]
         term = (made.op, made.attrs, made.args)
         if self._known.get(term) == cell:
-            del self._known[term]
+            self._know(term, None)
+
+    def _stand(self, old: int, new: int) -> None:
+        before = self._stands_for[old]
+        self._undo.append(lambda: self._stands_for.__setitem__(old, before))
+        self._stands_for[old] = new
+
+    def _give(self, made: _Cell, args: tuple[int, ...]) -> None:
+        before = made.args
+        self._undo.append(lambda: setattr(made, "args", before))
+        made.args = args
 
     def below(self, starts: Iterable[int]) -> dict[int, None]:
         """The cells that these are made of, themselves included; arguments come before who uses them."""
@@ -137,8 +180,17 @@ class Cells:
 
     def running(self) -> int:
         """How many operators run with the model: those that are not constant."""
-        found = (self._cells[cell] for cell in self.below(self.roots))
-        return sum(cell.op not in LEAVES and not self._egraph.classes[cell.number].constant for cell in found)
+        seen: set[int] = set()
+        stack = list(self.roots)
+        count = 0
+        while stack:
+            cell = stack.pop()
+            if cell in seen or self._egraph.classes[self._cells[cell].number].constant:
+                continue
+            seen.add(cell)
+            count += self._cells[cell].op not in LEAVES
+            stack += [arg for arg in self.args(cell) if arg != ABSENT]
+        return count
 
     def of_class(self, number: int) -> list[int]:
         """The cells of a class that the roots are made of."""

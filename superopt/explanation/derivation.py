@@ -43,15 +43,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Derivation:
-    """Steps from ``start`` to ``end``, which is the wanted graph, term for term."""
+    """Steps from ``start`` to ``end``, which is the wanted graph, term for term. ``sizes`` counts the operators that
+    run after each step."""
 
     start: TermGraph
     end: TermGraph
     steps: tuple[Step, ...]
+    sizes: tuple[int, ...]
 
 
 Observer = Callable[[Step, Cells], None]
-"""Told each step, with the graph after it."""
+"""Told each step, with the graph after it; steps that are taken back too, since they led nowhere."""
 
 
 def derive(
@@ -68,7 +70,7 @@ def derive(
             break
     if not replay.arrived:
         replay.leap_to_the_end()
-    return Derivation(start, replay.cells.graph(), tuple(replay.steps))
+    return Derivation(start, replay.cells.graph(), tuple(replay.steps), tuple(replay.sizes))
 
 
 @dataclass
@@ -79,6 +81,7 @@ class _Replay:
     applications: Applications
     observer: Observer | None
     steps: list[Step] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.egraph: EGraph = self.applications.egraph
@@ -99,13 +102,26 @@ class _Replay:
             here.setdefault(term, {})[cell] = None
         for term in range(len(self.wanted.nodes) - 1, -1, -1):
             for cell in {self.cells.now(cell): None for cell in here.get(term, ())}:
-                if not self._become(cell, self._goal(term), frozenset()):
-                    self._leap(cell, term)
+                self._reach(cell, term)
                 args = self.cells.args(cell)
                 for arg, child in zip(self.wanted.nodes[term].args, args, strict=False):
                     if arg != ABSENT and child != ABSENT:
                         here.setdefault(arg, {})[child] = None
         return self.cells.changes > before
+
+    def _reach(self, cell: int, term: int) -> None:
+        """Turns a cell into the node of a wanted term, in one leap where single rules do not lead there."""
+        goal = self._goal(term)
+        if self.cells.key(cell) == goal:
+            return
+        saved, steps = self.cells.mark(), len(self.steps)
+        if not self._become(cell, goal, frozenset()):
+            self._restore(saved, steps)
+            self._leap(cell, term)
+
+    def _restore(self, saved: int, steps: int) -> None:
+        self.cells.undo(saved)
+        del self.steps[steps:], self.sizes[steps:]
 
     def _goal(self, term: int) -> Key:
         node = self.wanted.nodes[term]
@@ -126,7 +142,9 @@ class _Replay:
             way = route(self._turns[number], self.cells.key(cell), goal, banned)
             if not way:
                 return False
-            self._take(cell, way[0], pending)
+            saved, steps = self.cells.mark(), len(self.steps)
+            if not self._take(cell, way[0], pending):
+                self._restore(saved, steps)
             banned.add(way[0])
         return True
 
@@ -232,10 +250,11 @@ class _Replay:
         for place, head in heads.items():
             if head is not None:
                 cells.replace(head, made[target.shape.roots[place]])
-        self._record(_step_of(turn, self.egraph))
+        self._record(step_of(turn.application, self.egraph, backward=turn.backward))
 
     def _record(self, step: Step) -> None:
         self.steps.append(step)
+        self.sizes.append(self.cells.running())
         if self.observer is not None:
             self.observer(step, self.cells)
 
@@ -325,31 +344,31 @@ class _Replay:
         return seen
 
 
-def _step_of(turn: Turn, egraph: EGraph) -> Step:
-    application = turn.application
-    left = _side_graph(application.left, egraph)
-    right = _side_graph(application.right, egraph)
-    before, after = (right, left) if turn.backward else (left, right)
+def step_of(application: Application, egraph: EGraph, *, backward: bool = False) -> Step:
+    """The use of a rule where it applies, as a step."""
+    constants = {**egraph.constants, **{one.key: one for one in application.filled.constants if one is not None}}
+    left = _side_graph(application.left, constants)
+    right = _side_graph(application.right, constants)
+    before, after = (right, left) if backward else (left, right)
     roots = tuple(application.left.classes[root] for root in application.left.shape.roots)
-    return Step((application.rule,), turn.backward, before, after, roots, application.classes, application)
+    return Step((application.rule,), backward, before, after, roots, application.classes, application)
 
 
-def _side_graph(side: Side, egraph: EGraph) -> TermGraph:
+def _side_graph(side: Side, known_constants: Mapping[str, Constant]) -> TermGraph:
     """A side where it applies, as a graph: variables are inputs by their names, of their classes' types."""
     nodes: list[Node] = []
     types: list[ValueType] = []
     place: list[int] = []
     known: dict[Node, int] = {}
     constants: dict[str, Constant] = {}
-    for slot, key, number in zip(side.shape.slots, side.keys, side.classes, strict=True):
-        kind = egraph.classes[number].type
+    for slot, key, kind in zip(side.shape.slots, side.keys, side.types, strict=True):
         if isinstance(slot.pattern, (Var, Number)):
             node = Node(INPUT, (), Attrs.of(name=slot.pattern.name))
         else:
             op, _, attrs = key or (CONST, (), Attrs())
             node = Node(op, tuple(arg if arg == ABSENT else place[arg] for arg in slot.args), attrs)
             if op == CONST:
-                constant = constants[str(attrs["key"])] = egraph.constants[str(attrs["key"])]
+                constant = constants[str(attrs["key"])] = known_constants[str(attrs["key"])]
                 kind = constant.type
         if node not in known:
             known[node] = len(nodes)

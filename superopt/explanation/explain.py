@@ -10,9 +10,9 @@ from superopt.emitting.correspondence import replaced_places
 from superopt.engine.eclasses import EGraph
 from superopt.engine.saturate import Saturation
 from superopt.explanation.applications import Applications
-from superopt.explanation.cells import LEAVES, Cells
+from superopt.explanation.cells import LEAVES
 from superopt.explanation.constants import ConstantValues
-from superopt.explanation.derivation import Derivation, Step, derive, numbered, same_graph
+from superopt.explanation.derivation import Derivation, Observer, derive, numbered, same_graph
 from superopt.explanation.document import (
     FORMAT,
     Explanation,
@@ -106,16 +106,11 @@ def graph_document(way: Way, rules: RuleSet) -> GraphDocument:
     """The steps of one graph, each verified on its own."""
     egraph = way.saturation.egraph
     names = class_names(way.search.lowered, way.search.graph, egraph)
-    counts: list[int] = []
-
-    def observed(_: Step, cells: Cells) -> None:
-        counts.append(cells.running())
-
-    derivation = derivation_of(way, rules, observed)
+    derivation = derivation_of(way, rules)
     examiner = Examiner(ConstantValues(egraph), rules, way.search.sizes)
     steps: list[StepDocument] = [
         step_document(number, step, examiner.judge(step), rules, names, count)
-        for number, (step, count) in enumerate(zip(derivation.steps, counts, strict=True), 1)
+        for number, (step, count) in enumerate(zip(derivation.steps, derivation.sizes, strict=True), 1)
     ]
     end = numbered(derivation.end)
     if not same_graph(end, way.result):
@@ -129,12 +124,11 @@ def graph_document(way: Way, rules: RuleSet) -> GraphDocument:
     }
 
 
-def derivation_of(way: Way, rules: RuleSet, observer: object = None) -> Derivation:
+def derivation_of(way: Way, rules: RuleSet, observer: Observer | None = None) -> Derivation:
     """The steps from the original's graph to the chosen one, constants not computed yet."""
     used = [rule for rule in rules if way.saturation.matches.get(rule.name)]
     applications = Applications(way.saturation.egraph, used, way.search.lowered.model.opset)
-    told = observer if callable(observer) else None
-    return derive(way.search.graph, way.chosen, way.classes, applications, told)
+    return derive(way.search.graph, way.chosen, way.classes, applications, observer)
 
 
 def _folding(way: Way, number: int, names: Mapping[int, str]) -> tuple[StepDocument, TermGraph]:

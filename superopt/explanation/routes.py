@@ -14,6 +14,10 @@ _FORWARD, _BACKWARD, _OPENED = 1.0, 1.5, 6.0
 """What a step of a way counts: a rule as it is written, one read from right to left, and one that puts operators around
 a term that had none of them, which can go on for ever."""
 
+_STRIPPED = 1.0
+"""What is reckoned for the rest of a way on which a term is left of its operators: that it is then is not known
+before."""
+
 
 @dataclass(frozen=True, eq=False)
 class Turn:
@@ -56,7 +60,7 @@ def turns_at(applications: Applications, number: int) -> list[Turn]:
 
 
 def route(turns: list[Turn], start: Key, goal: Key, banned: Collection[Turn]) -> list[Turn] | None:
-    """The cheapest sequence of turns from one e-node to another, or to a variable where nothing leads on from."""
+    """The cheapest sequence of turns from one e-node to another, or to a variable; None where there is none."""
     by_start: dict[_Vertex, list[Turn]] = {}
     for turn in turns:
         if turn not in banned:
@@ -64,20 +68,17 @@ def route(turns: list[Turn], start: Key, goal: Key, banned: Collection[Turn]) ->
     order = count()
     heap: list[tuple[float, int, _Vertex, tuple[Turn, ...]]] = [(0.0, next(order), start, ())]
     done: set[_Vertex] = set()
-    stripped: tuple[Turn, ...] | None = None
     while heap:
         spent, _, vertex, way = heapq.heappop(heap)
-        if vertex == goal:
+        # What a variable stands for is seen when the turn is taken.
+        if vertex == goal or vertex is None:
             return list(way)
         if vertex in done:
             continue
         done.add(vertex)
-        if vertex is None:
-            # What a variable stands for is seen when the turn is taken.
-            stripped = stripped or way
-            continue
         for turn in [*by_start.get(vertex, ()), *by_start.get(None, ())]:
             if turn.end not in done:
                 more = _OPENED if turn.start is None else _BACKWARD if turn.backward else _FORWARD
+                more += _STRIPPED if turn.end is None else 0.0
                 heapq.heappush(heap, (spent + more, next(order), turn.end, (*way, turn)))
-    return list(stripped) if stripped is not None else None
+    return None

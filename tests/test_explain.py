@@ -1,0 +1,296 @@
+"""Explanations: the steps end in the result, each is judged on its own, and no rule of the smallest set can go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+from benchmarks import models
+from benchmarks.network import TINY
+from superopt.cost import CostModel
+from superopt.cost import load as load_cost_model
+from superopt.errors import ModelError, OptionError
+from superopt.explanation.applications import Applications
+from superopt.explanation.cells import Cells
+from superopt.explanation.constants import ConstantValues
+from superopt.explanation.derivation import Step, derive, numbered, step_of
+from superopt.explanation.document import Explanation, GraphDocument
+from superopt.explanation.explain import Way, derivation_of, graph_document, ways
+from superopt.explanation.of_pair import explain_pair
+from superopt.explanation.smallest import Reached, smallest
+from superopt.explanation.text import summary
+from superopt.explanation.verdicts import Examiner
+from superopt.kernels import FLOAT64, evaluate_graph
+from superopt.lowering.lower import lower
+from superopt.models.model import load
+from superopt.numeric import settle
+from superopt.options import options
+from superopt.pipeline import optimize
+from superopt.progress import Clock, Watcher
+from superopt.rule_text import load as load_rules
+from superopt.rule_text import parse
+from superopt.rules import RuleSet
+from superopt.search.candidates import Search
+
+COST = load_cost_model("onnxruntime")
+SETS = ("batchnorm", "movement", "identity")
+SOME = (load_rules("batchnorm") + load_rules("movement") + load_rules("identity")).of_class("reassociates", ())
+"""Enough rules for these models; all that ship take seconds to load."""
+
+CONV = """agraph (float[1,2,6,6] x) => (float[1,3,6,6] y)
+<float[3,2,3,3] w, float[3] s, float[3] t, float[3] m, float[3] v> {
+  c = Conv<pads = [1,1,1,1]>(x, w)
+  b = BatchNormalization(c, s, t, m, v)
+  z = Transpose<perm = [0,2,3,1]>(b)
+  u = Transpose<perm = [0,3,1,2]>(z)
+  y = Relu(u)
+}"""
+
+
+BEST = ("transpose-of-transpose", "transpose-of-nothing", "fold-batchnorm-into-conv")
+"""The rules that lead from it to the best that there is."""
+
+
+def model_of(text: str) -> onnx.ModelProto:
+    """A model in which what is declared and not made is a drawn initializer."""
+    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    made = {name for node in proto.graph.node for name in node.output}
+    made.update(tensor.name for tensor in proto.graph.initializer)
+    generator = np.random.default_rng(0)
+    for value in proto.graph.value_info:
+        if value.name not in made:
+            dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+            values = generator.uniform(0.5, 1.5, dims).astype(np.float32)
+            proto.graph.initializer.append(numpy_helper.from_array(values, value.name))
+    return proto
+
+
+def search_of(proto: onnx.ModelProto, **given: object) -> Search:
+    model = load(proto)
+    lowered = lower(model)
+    graph = settle(lowered.graph, context=model.proto)
+    return Search(
+        model, lowered, graph, options(select="modelled", max_growth="none", **given), Clock(Watcher()), {}, None
+    )
+
+
+def way_of(proto: onnx.ModelProto, rules: RuleSet, cost: CostModel = COST) -> Way:
+    """What the cost model chooses under some rules."""
+    search = search_of(proto)
+    saturation = search.saturate(rules)
+    found = search.choose(saturation, cost)
+    assert found is not None
+    return next(iter(ways(search, saturation, found)))
+
+
+def rules_in(document: GraphDocument) -> list[list[str]]:
+    return [step["rules"] for step in document["steps"]]
+
+
+@pytest.mark.parametrize("name", ["repvgg-a0", "bert", "bert-lora"])
+def test_the_steps_end_in_the_result_term_for_term(name: str) -> None:
+    rules = load_rules("default").of_class("reassociates", ())
+    way = way_of(models.build(name, size=TINY), rules)
+    derivation = derivation_of(way, rules)
+    assert derivation.steps
+    assert numbered(derivation.end).text() == numbered(way.chosen).text()
+
+
+def test_every_graph_on_the_way_computes_the_same() -> None:
+    rules = SOME
+    way = way_of(model_of(CONV), rules)
+    feed = {"x": np.random.default_rng(1).standard_normal((1, 2, 6, 6))}
+    wanted = evaluate_graph(way.search.graph, feed, FLOAT64)[0]
+    seen: list[int] = []
+
+    def observed(step: Step, cells: Cells) -> None:
+        graph = cells.graph()
+        seen.append(len(graph.nodes))
+        np.testing.assert_allclose(evaluate_graph(graph, feed, FLOAT64)[0], wanted, rtol=1e-12, atol=1e-12)
+
+    steps = derivation_of(way, rules, observed).steps
+    assert [step.rules for step in steps] == [(name,) for name in BEST]
+    assert len(seen) == 3
+
+
+def test_a_step_shows_the_rule_the_place_and_both_sides() -> None:
+    rules = SOME
+    document = graph_document(way_of(model_of(CONV), rules), rules)
+    assert rules_in(document) == [*([name] for name in BEST), ["fold constants"]]
+    assert document["arrived"]
+    assert document["nodes"] == {"before": 5, "after": 2}
+    step = document["steps"][2]
+    # By then the value of the transposes is that of the normalization.
+    assert step["where"] == ["b"]
+    assert step["inputs"]["w"] == "w"
+    assert "BatchNormalization" in step["before"]
+    assert "BatchNormalization" not in step["after"]
+    assert all(one["verified"] for one in document["steps"])
+    for one in document["steps"][:3]:
+        onnx.checker.check_model(parser.parse_model(one["before"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("rule r: exact\n Relu(x) => Relu(Relu(x))\n", True),
+        ("rule r: exact\n Relu(x) => Abs(x)\n", False),
+        ("rule r: reassociates\n Conv(x, w, b, **a) => Neg(Conv(x, w, b, **a))\n", False),
+    ],
+)
+def test_each_step_is_judged_on_its_own(text: str, right: bool) -> None:
+    rules = parse(text)
+    egraph = search_of(model_of(CONV)).saturate(rules).egraph
+    examiner = Examiner(ConstantValues(egraph), rules, {})
+    verdicts = [examiner.judge(step_of(one, egraph)).right for one in Applications(egraph, rules, 17).everywhere()]
+    assert verdicts
+    assert set(verdicts) == {right}
+
+
+def test_a_wrong_step_is_flagged_with_both_values() -> None:
+    rules = parse("rule wrong: exact\n Relu(x) => Identity(x)\n")
+    document = graph_document(way_of(model_of(CONV), rules), rules)
+    step = document["steps"][0]
+    assert (step["rules"], step["verified"]) == (["wrong"], False)
+    assert step["values"] is not None
+    assert step["values"][0] != step["values"][1]
+    assert "different bits" in step["how"]
+
+
+def test_a_rule_is_read_from_right_to_left_where_that_is_the_way() -> None:
+    rules = parse("rule twice: exact\n Mul(x, 2.0) => Add(x, x)\n")
+    search = search_of(
+        model_of("agraph (float[3] x) => (float[3] y, float[3] z) <float two = {2}> { y = Mul(x, two) z = Add(x, x) }")
+    )
+    egraph = search.saturate(rules).egraph
+    product, total = search.graph.roots
+    wanted = replace(search.graph, roots=(product, product))
+    derivation = derive(search.graph, wanted, egraph.class_of, Applications(egraph, rules, 17))
+    assert [(step.rules, step.backward) for step in derivation.steps] == [(("twice",), True)]
+    assert numbered(derivation.end).text() == numbered(wanted).text()
+    assert total != product
+
+
+def test_where_single_rules_do_not_lead_several_are_used_at_once_and_verified() -> None:
+    rules = SOME
+    way = way_of(model_of(CONV), rules)
+    blind = Applications(way.saturation.egraph, (), 17)
+    derivation = derive(way.search.graph, way.chosen, way.classes, blind)
+    assert numbered(derivation.end).text() == numbered(way.chosen).text()
+    assert all(step.application is None for step in derivation.steps)
+    examiner = Examiner(ConstantValues(way.saturation.egraph), rules, {})
+    assert [examiner.judge(step).right for step in derivation.steps] == [True] * len(derivation.steps)
+    wrong = replace(derivation.steps[0], after=derivation.steps[0].before, before=derivation.steps[0].after)
+    assert examiner.judge(wrong).right
+
+
+TURNS = """agraph (float[2,3] x) => (float[2,3] y) {
+  a = Transpose<perm = [1,0]>(x)
+  b = Transpose<perm = [1,0]>(a)
+  c = Relu(b)
+  d = Relu(c)
+  y = Identity(d)
+}"""
+
+
+def test_no_rule_of_the_smallest_set_can_be_left_out() -> None:
+    rules = SOME.of_class("exact", ())
+    way = way_of(model_of(TURNS), rules)
+    led = list(dict.fromkeys(step.rules[0] for step in derivation_of(way, rules).steps))
+    found = smallest([way.goal], rules, [*led, "concat-of-one"], COST, 60.0)
+    assert found.complete
+    assert found.reached
+    assert found.rules
+    assert set(found.rules) <= set(led)
+    assert _cost(way, rules.only(*found.rules)) == pytest.approx(way.goal.cost)
+    for name in found.rules:
+        assert _cost(way, rules.only(*found.rules).without(name)) > way.goal.cost
+
+
+def _cost(way: Way, rules: RuleSet) -> float:
+    found = way.search.choose(way.search.saturate(rules), COST)
+    assert found is not None
+    return found.extraction.cost
+
+
+def test_a_smallest_set_says_where_it_was_cut_short_or_not_reached() -> None:
+    rules = SOME.of_class("exact", ())
+    way = way_of(model_of(TURNS), rules)
+    cut = smallest([way.goal], rules, ["transpose-of-transpose"], COST, 0.0)
+    assert not cut.complete
+    never = smallest([Reached(way.search, -1.0)], rules.only("transpose-of-transpose"), [], COST, 60.0)
+    assert not never.reached
+
+
+def test_the_folder_holds_an_index_and_a_file_for_each_step(tmp_path: Path) -> None:
+    folder = tmp_path / "why"
+    result = optimize(model_of(CONV), rules=SETS, select="modelled", max_growth="none", explain=folder)
+    index = json.loads((folder / "index.json").read_text())
+    assert index["counts"]["wrong"] == 0
+    assert index["smallest"]["rules"] == list(BEST)
+    assert index["cost"]["after"] == result.report["cost"]["after"]
+    files = sorted(path.name for path in (folder / "steps").iterdir())
+    assert files == [f"0-000{place}-{name}.md" for place, name in enumerate([*BEST, "fold-constants"], 1)]
+    text = (folder / "index.md").read_text()
+    assert all(f"steps/{name}" in text for name in files)
+    # Again, with nothing to say: what was there is gone.
+    optimize(model_of(CONV), rules="batchnorm", select="modelled", explain=folder)
+    assert "0-0001-transpose-of-transpose.md" not in [path.name for path in (folder / "steps").iterdir()]
+
+
+def test_a_folder_of_other_files_is_not_written_into(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("kept")
+    with pytest.raises(OptionError, match="holds other files"):
+        optimize(model_of(CONV), explain=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(OptionError, match="is a file"):
+        optimize(model_of(CONV), explain=tmp_path / "mine.txt")
+    with pytest.raises(OptionError, match="is not a directory"):
+        optimize(model_of(CONV), explain=tmp_path / "no" / "such")
+
+
+def test_nothing_changed_is_said_in_a_line(tmp_path: Path) -> None:
+    optimize(
+        model_of("agraph (float[3] x) => (float[3] y) { y = Relu(x) }"), rules="identity", explain=tmp_path / "why"
+    )
+    index: Explanation = json.loads((tmp_path / "why" / "index.json").read_text())
+    assert summary(index) == ["model: nothing better was found, there is nothing to explain"]
+
+
+def pair(before: onnx.ModelProto, after: onnx.ModelProto, **given: object) -> Explanation:
+    return explain_pair(load(before), load(after), options(**{"rules": SETS, **given}), Clock(Watcher()))
+
+
+def test_a_given_result_is_found_again() -> None:
+    proto = model_of(CONV)
+    result = optimize(proto, rules=SETS, select="modelled", max_growth="none").model
+    document = pair(proto, result)
+    assert document["graphs"][0]["arrived"]
+    assert rules_in(document["graphs"][0]) == [*([name] for name in BEST), ["fold constants"]]
+    missing = pair(proto, result, rules="batchnorm", without="fold-batchnorm-into-conv")
+    assert missing["missing"]
+    assert all(line.endswith(" = Conv(...)") for line in missing["missing"])
+    assert "no way leads to" in missing["reason"]
+    assert "they compute the same terms" in pair(proto, proto)["reason"]
+
+
+def test_a_result_with_other_weights_is_not_found() -> None:
+    proto = model_of(CONV)
+    result = optimize(proto, rules=SETS, select="modelled", max_growth="none").model
+    weight = next(tensor for tensor in result.graph.initializer if len(tensor.dims) == 4)
+    values = numpy_helper.to_array(weight).copy()
+    values[0, 0, 0, 0] *= 1.001
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    assert pair(proto, result)["missing"]
+
+
+def test_models_of_other_interfaces_are_bad_input() -> None:
+    other = model_of("agraph (float[1,2,6,6] q) => (float[1,2,6,6] y) { y = Relu(q) }")
+    with pytest.raises(ModelError, match="interfaces differ"):
+        pair(model_of(CONV), other)
