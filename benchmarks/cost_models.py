@@ -70,7 +70,9 @@ SHOWN = ("measured", "onnxruntime", "roofline", "flops", "nodes")
 CORRELATION, REGRET = 0.9, 0.03
 """What is wanted of the measured model, in the median."""
 
-MOST_NODES = 20_000
+MOST_NODES = 5_000
+"""E-nodes at which saturation ends: enough to draw from."""
+
 MOST_GROWTH = 3.0
 """Draws that take more bytes than this many times the original are not run."""
 
@@ -136,14 +138,16 @@ class Variant:
     graph: TermGraph
 
 
-def drawn(network: str, count: int, seed: int, *, tiny: bool) -> tuple[Model, list[Variant], int]:
+def drawn(
+    network: str, count: int, seed: int, *, tiny: bool, nodes: int = MOST_NODES
+) -> tuple[Model, list[Variant], int]:
     """The original, and so many different variants of it, the original among them; and how many draws were left out
     since they could not be made or were too large."""
     original = load_model(models.build(network, size=TINY if tiny else FULL))
     lowered = lower(original)
     graph = settle(lowered.graph, context=original.proto)
     rules = load_rules("default").of_class("reassociates") + load_rules("merges").of_class("reassociates")
-    egraph = saturate(graph, rules, Limits(nodes=MOST_NODES), original.opset).egraph
+    egraph = saturate(graph, rules, Limits(nodes=nodes), original.opset).egraph
     found = {graph.text(): Variant(original, graph)}
     left_out = 0
     for number in range(4 * count):
