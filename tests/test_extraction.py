@@ -126,6 +126,11 @@ def test_agrees_with_brute_force_where_sharing_pays(seed: int) -> None:
     check_solution(ladder(random.Random(seed), 4))
 
 
+@pytest.mark.parametrize(("rungs", "seed"), [(5, 197), (6, 48)])
+def test_what_reduced_costs_settle_to_the_last_class_is_solved(rungs: int, seed: int) -> None:
+    check_solution(ladder(random.Random(seed), rungs))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_each_solver_keeps_its_promise_without_any_reduction(seed: int) -> None:
     rng = random.Random(seed)

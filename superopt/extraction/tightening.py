@@ -154,7 +154,7 @@ def tighten(part: Part, upper: float) -> None:
 
     Changes ``part`` in place, until nothing changes. ``upper`` is the cost of a known solution of this part.
     """
-    while len(part.items) <= MASKS_AT_MOST:
+    while part.items and len(part.items) <= MASKS_AT_MOST:
         before = part.size
         found = masks(part.items, part.roots)
         _promote_roots(part, found)
@@ -162,7 +162,7 @@ def tighten(part: Part, upper: float) -> None:
         part.items = kept
         _drop_expensive(part, found, upper)
         simplify(part)
-        if not part.items or part.size == before:
+        if part.size == before:
             return
 
 
