@@ -103,6 +103,9 @@ class Applications:
         self._wide: list[tuple[Rule, Variant]] = []
         arities = self._arities()
         for rule in self.rules:
+            if rule.siblings and not rule.stars:
+                # Rules about whole sums and chains put them in another order: no pattern of theirs says which.
+                continue
             if rule.siblings:
                 counts = sorted({count for found in arities.values() for count in found if count >= 2})
                 self._wide += [(rule, _all_constant(rule.expanded(count))) for count in counts]

@@ -156,8 +156,9 @@ class _Replay:
         if found is None:
             return False
         for place, root in enumerate(source.shape.roots):
-            if place != turn.root:
-                self._fit_other_root(source, root, found, pending)
+            if place != turn.root and root not in heads:
+                other = self._other_root(source, root, found, pending)
+                heads |= {} if other is None else {root: other}
         found = self._fitted(source, heads, pending)
         names = None if found is None else self._variables(turn, found, cell)
         if found is None or names is None:
@@ -165,14 +166,17 @@ class _Replay:
         self._rewrite(turn, {place: found.get(root) for place, root in enumerate(source.shape.roots)}, names)
         return True
 
-    def _fit_other_root(
+    def _other_root(
         self, source: Side, root: int, found: dict[int, int], pending: frozenset[tuple[int, Key]]
-    ) -> None:
+    ) -> int | None:
+        """A cell that is the term of another root of the rule, over what the first one was found to be over."""
         for other in self.cells.of_class(source.classes[root]):
+            mark, steps = self.cells.mark(), len(self.steps)
             more = self._fitted(source, {root: other}, pending)
             if more is not None and all(self.cells.now(found.get(slot, at)) == at for slot, at in more.items()):
-                found.update(more)
-                return
+                return other
+            self._restore(mark, steps)
+        return None
 
     def _fitted(
         self, side: Side, heads: Mapping[int, int], pending: frozenset[tuple[int, Key]]
