@@ -176,6 +176,19 @@ def _scale_of_channels(draft: _Draft) -> None:
         raise InferenceError(f"{draft.op} at opset {draft.opset} has a scale for each group")
 
 
+def _resize(draft: _Draft) -> None:
+    """Either scales or sizes; before opset 13 what is not used is empty instead of absent."""
+    if draft.opset < 11:
+        raise InferenceError(f"{draft.op} at opset {draft.opset} has other coordinates")
+    scales, sizes = draft.attrs["scales"], draft.attrs["sizes"]
+    unused = np.zeros(0, np.float32) if draft.opset < 13 else None
+    draft.inputs[1:] = [
+        unused,
+        np.asarray(scales, np.float32) if scales else unused,
+        np.asarray(sizes, np.int64) if sizes else None,
+    ]
+
+
 def _reduce(draft: _Draft) -> None:
     if draft.attrs.get("axes") == ():
         draft.inputs = draft.inputs[:1]
@@ -211,6 +224,7 @@ _SPECIAL: Mapping[str, Callable[[_Draft], None]] = {
     "LogSoftmax": _softmax,
     "Pad": _pad,
     "QuantizeLinear": _per_tensor,
+    "Resize": _resize,
     "Slice": _slice,
     "Softmax": _softmax,
     "Trilu": _trilu,

@@ -115,6 +115,10 @@ FORMS: Mapping[str, Form] = {
     "GatherElements": _PLAIN,
     "GatherND": _PLAIN,
     "ScatterND": _PLAIN,
+    "Resize": Form(
+        attribute_inputs={1: "roi", 2: "scales", 3: "sizes"},
+        dropped=("antialias", "axes", "exclude_outside", "extrapolation_value", "keep_aspect_ratio_policy", "roi"),
+    ),
     "DepthToSpace": _PLAIN,
     "SpaceToDepth": _PLAIN,
     "Trilu": Form(attribute_inputs={1: "k"}),

@@ -155,6 +155,11 @@ def _frames(attrs: Attrs, shapes: Sequence[Shape], out: Shape, block: int) -> fl
     return 2 * prod(out) * (length if isinstance(length, int) else 1)
 
 
+def _resized(attrs: Attrs, shapes: Sequence[Shape], out: Shape, block: int) -> float:
+    """In two dimensions: one place, the four or the sixteen around, with their weights."""
+    return prod(out) * {"nearest": 1, "linear": 8}.get(str(attrs.get("mode")), 32)
+
+
 _COUNTERS: Mapping[str, Counter] = {
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
@@ -162,6 +167,7 @@ _COUNTERS: Mapping[str, Counter] = {
     "Gemm": _gemm,
     "Einsum": _einsum,
     "STFT": _frames,
+    "Resize": _resized,
     **dict.fromkeys("AveragePool MaxPool LpPool".split(), _pool),
     **dict.fromkeys(
         """GlobalAveragePool GlobalMaxPool ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2

@@ -252,6 +252,14 @@ case("Size", X)
 for _one in (0, 1):
     case("STFT", f32(2, 40), f32(8), frame_step=5, frame_length=8, onesided=_one)
     case("STFT", f32(2, 40, 1), f32(6), frame_step=7, frame_length=6, onesided=_one)
+for _how in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
+    for _scales, _sizes in (((1.0, 1.0, 2.0, 1.5), ()), ((1.0, 1.0, 0.5, 0.75), ()), ((), (2, 3, 7, 1))):
+        _given = {"scales": _scales, "sizes": _sizes, "coordinate_transformation_mode": _how}
+        case("Resize", f32(2, 3, 4, 5), **_given, mode="linear")
+        case("Resize", f32(2, 3, 4, 5), **_given, mode="cubic", cubic_coeff_a=-0.5)
+        for _near in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+            case("Resize", f32(2, 3, 4, 5), **_given, mode="nearest", nearest_mode=_near)
+case("Resize", f32(4, 5), scales=(2.0, 3.0), sizes=(), mode="linear")
 _scale = np.asarray([0.1, 0.2, 0.3], np.float32)
 for _zero in (np.asarray(7, np.uint8), np.asarray(-3, np.int8), None):
     case("QuantizeLinear", f32(3, 4, low=-20, high=20), np.float32(0.1), _zero)
@@ -357,6 +365,8 @@ def reference_is_known_to_be_wrong(op: str, given: dict[str, Any], args: Args) -
             return min(given["pads"]) < 0
         case "Gemm" | "LayerNormalization":
             return args[2] is None
+        case "Resize":  # the size before it is rounded, and other weights
+            return given["mode"] == "cubic" or given.get("coordinate_transformation_mode") == "align_corners"
         case _:
             return op in REFERENCE_LACKS
 
@@ -392,7 +402,7 @@ NOT_RING = set(
     """Abs Ceil Celu Elu Floor HardSigmoid HardSwish IsInf IsNaN LeakyRelu Relu Round Selu Shrink Sign Softsign
     ThresholdedRelu Clip Max Min MaxPool GlobalMaxPool LpPool ArgMax ArgMin ReduceMax ReduceMin ReduceL1 Less
     LessOrEqual Greater GreaterOrEqual PRelu BitwiseNot BitwiseAnd BitwiseOr BitwiseXor BitShift Mod
-    QuantizeLinear STFT""".split()
+    QuantizeLinear STFT Resize""".split()
 )
 NOT_RATIONAL = set(
     """Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp Gelu Log Mish Sigmoid Sin Sinh Softplus Sqrt Swish Tan Tanh
@@ -521,6 +531,6 @@ def test_what_cannot_be_applied_is_an_evaluation_error() -> None:
     with pytest.raises(EvaluationError, match="division by zero"):
         apply("Div", Attrs(), [np.asarray(3), np.asarray(0)], FLOAT64)
     with pytest.raises(EvaluationError, match="no kernel"):
-        apply("Resize", Attrs(), [], FLOAT64)
+        apply("NonZero", Attrs(), [], FLOAT64)
     with pytest.raises(EvaluationError, match="x is not given"):
         evaluate_graph(graph_of(Node("Input", (), Attrs.of(name="x")), roots=(0,)), {}, FLOAT64)

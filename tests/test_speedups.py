@@ -48,6 +48,18 @@ MODELS: dict[str, tuple[str, dict[str, Array]]] = {
         }""",
         {"w": weight(32, 64, 1, 1)},
     ),
+    "pointwise convolution of an enlarged image": (
+        """g (float[1,32,16,16] x) => (float[1,8,32,32] y) {
+            r = Relu(x) u = Resize<mode="linear">(r, , scales) y = Conv(u, w, b)
+        }""",
+        {"scales": np.array([1, 1, 2, 2], np.float32), "w": weight(8, 32, 1, 1), "b": weight(8)},
+    ),
+    "shrunk result of a pointwise convolution": (
+        """g (float[1,32,16,16] x) => (float[1,64,8,8] y) {
+            r = Relu(x) c = Conv(r, w, b) y = Resize<mode="nearest">(c, , , sizes)
+        }""",
+        {"sizes": np.array([1, 64, 8, 8]), "w": weight(64, 32, 1, 1), "b": weight(64)},
+    ),
     "first token": (
         """g (float[b,t,64] x) => (float[b,10] y) {
             n = LayerNormalization<axis=-1>(x, s, b) h = MatMul(n, w) g = Tanh(h) o = MatMul(g, v) r = Add(x, o)
@@ -144,6 +156,23 @@ def test_a_mean_is_taken_before_the_layers_that_are_linear() -> None:
     assert [64] not in [shape[1:] for shape in shapes("mean over tokens", "MatMul")]
     assert shapes("mean over space", "Conv") == [[1, 64, 1, 1]]
     assert operators("average of a pointwise convolution") == ["Relu", "AveragePool", "Conv"]
+
+
+def test_images_are_resized_where_they_have_fewer_channels_and_convolved_where_they_have_fewer_places() -> None:
+    assert operators("pointwise convolution of an enlarged image") == ["Relu", "Conv", "Resize"]
+    assert operators("shrunk result of a pointwise convolution") == ["Relu", "Resize", "Conv"]
+
+
+@pytest.mark.parametrize("opset", [11, 13, 19])
+def test_a_resize_is_written_as_its_opset_wants_it(opset: int) -> None:
+    text, weights = MODELS["pointwise convolution of an enlarged image"]
+    model = from_text(
+        text.replace("(r, , scales)", "(r, roi, scales)"), {**weights, "roi": weights["b"][:0]}, opset=opset
+    )
+    result = superopt.optimize(model, select="modelled")
+    assert result.report["verified"]
+    assert [node.op_type for node in result.model.graph.node] == ["Relu", "Conv", "Resize"]
+    onnx.checker.check_model(result.model, full_check=True)
 
 
 def test_layers_before_a_selection_are_computed_for_what_is_selected() -> None:

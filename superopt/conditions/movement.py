@@ -187,3 +187,17 @@ def moved_pads(pads: Ints, perm: Ints) -> Ints:
     """The pads, of all axes, of x with which ``Pad(Transpose(x, perm=perm), pads=pads)`` is a Transpose."""
     places, count = inverse(perm), len(perm)
     return tuple(pads[place] for place in places) + tuple(pads[count + place] for place in places)
+
+
+@predicate()
+def resizes_space_only(value: Value, scales: tuple[float, ...], sizes: Ints) -> bool:
+    """Resize with these scales, or else to these sizes, leaves the first two axes as they are."""
+    if scales:
+        return scales[:2] == (1.0, 1.0)
+    return len(sizes) >= 2 and all(value.dim(axis) == sizes[axis] for axis in (0, 1))
+
+
+@attribute()
+def with_channels(sizes: Ints, channels: int) -> Ints:
+    """The sizes with another number of channels; none where there are none."""
+    return (sizes[0], channels, *sizes[2:]) if sizes else ()

@@ -5,12 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from superopt.errors import EvaluationError
-from superopt.kernels import convolution, movement, normalization, pointwise, pooling, quantization, reduction, spectral
+from superopt.kernels import (
+    convolution,
+    movement,
+    normalization,
+    pointwise,
+    pooling,
+    quantization,
+    reduction,
+    resizing,
+    spectral,
+)
 from superopt.kernels.algebra import Algebra, Array
 from superopt.kernels.registry import KERNELS, Args
 from superopt.terms import Attrs
 
-FAMILIES = (convolution, movement, normalization, pointwise, pooling, quantization, reduction, spectral)
+FAMILIES = (convolution, movement, normalization, pointwise, pooling, quantization, reduction, resizing, spectral)
 """The modules whose import fills the registry."""
 
 

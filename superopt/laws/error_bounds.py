@@ -277,7 +277,7 @@ def _is_pointwise(call: _Call) -> bool:
 
 _MIXES = frozenset(
     "Softmax LogSoftmax LayerNormalization RMSNormalization InstanceNormalization GroupNormalization LRN "
-    "LpNormalization Einsum LpPool STFT".split()
+    "LpNormalization Einsum LpPool STFT Resize".split()
 )
 
 

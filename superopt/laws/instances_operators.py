@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from superopt.laws.instances_dice import DTYPES, Dice, Proposal, Request, axes_of, axis_of, product, under
 from superopt.laws.instances_linear import LINEAR
 from superopt.laws.instances_movement import MOVEMENT
+from superopt.laws.instances_resizing import RESIZING
 from superopt.operators import operator
 from superopt.terms import AttrValue
 
@@ -201,6 +202,7 @@ def _stft(request: Request, dice: Dice) -> Proposal:
 _PROPOSERS: Mapping[str, Callable[[Request, Dice], Proposal]] = {
     **LINEAR,
     **MOVEMENT,
+    **RESIZING,
     **dict.fromkeys(("Softmax", "LogSoftmax", "CumSum", "LpNormalization"), _with_axis),
     **dict.fromkeys(
         "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp "

@@ -159,6 +159,31 @@ def _clamped(start: int, end: int, step: int, size: int) -> tuple[int, int]:
     return start, end if end >= 0 else -size - 1
 
 
+_COORDINATES = frozenset({"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"})
+
+
+def _resize(site: Site) -> None:
+    """Scales or sizes for every axis, the other one empty; weights of a sum of one, whatever lies beyond the ends."""
+    attrs = site.attrs
+    if site.version < 11:
+        raise NotNormal("before opset 11, of other coordinates")
+    if attrs.get("antialias") or attrs.get("exclude_outside") or attrs.get("axes"):
+        raise NotNormal("with antialiasing, without what is outside, or of some axes")
+    if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise NotNormal("keeps the aspect ratio")
+    if attrs["coordinate_transformation_mode"] not in _COORDINATES:
+        raise NotNormal(f"coordinates {attrs['coordinate_transformation_mode']}")
+    if not site.type(0).dtype.startswith("float"):
+        raise NotNormal("rounds to whole numbers")
+    scales = tuple(float(item) for item in site.value(2).reshape(-1)) if site.given(2) else ()
+    sizes = _integers(site, 3) if site.given(3) else ()
+    if bool(scales) == bool(sizes) or len(scales or sizes) != site.rank():
+        raise NotNormal("neither scales nor sizes for every axis")
+    if min(scales or sizes) <= 0:
+        raise NotNormal("to nothing")
+    attrs.update(scales=scales, sizes=sizes)
+
+
 def _pad(site: Site) -> None:
     if site.version < 11:
         pads, axes = site.numbers("pads") or (), None
@@ -216,6 +241,7 @@ SPECIAL: Mapping[str, Callable[[Site], None]] = {
     "Split": _split,
     "Slice": _slice,
     "Pad": _pad,
+    "Resize": _resize,
     "Trilu": _trilu,
     "Shape": _shape,
 }

@@ -164,7 +164,7 @@ def _skeleton(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx.M
 
 
 def _is_tensor(declared: onnx.TypeProto) -> bool:
-    return declared.HasField("tensor_type") and declared.tensor_type.HasField("shape")
+    return bool(declared.HasField("tensor_type") and declared.tensor_type.HasField("shape"))
 
 
 def _aborts_inference(node: onnx.NodeProto) -> bool:
