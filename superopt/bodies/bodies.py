@@ -17,7 +17,8 @@ from superopt.models.tensors import is_plain, placeholder, tensor_of_constant
 from superopt.numeric import settled
 from superopt.terms import CONST, Constant, TensorType
 
-_HOLDERS = ("If", "Loop", "Scan")
+HOLDERS = ("If", "Loop", "Scan")
+"""Operators whose bodies are optimized."""
 
 _SMALL = 1024
 """Elements up to which inference sees what a constant holds; larger captured ones stay out of a body's message."""
@@ -52,7 +53,7 @@ def scope_of(model: Model) -> Scope:
 
 def holds_bodies(node: onnx.NodeProto) -> bool:
     """Whether a node is one whose bodies are run as they stand."""
-    return node.op_type in _HOLDERS and standard_domain(node.domain) == ""
+    return node.op_type in HOLDERS and standard_domain(node.domain) == ""
 
 
 def has_bodies(model: Model) -> bool:
