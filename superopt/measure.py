@@ -85,7 +85,7 @@ class Latencies:
     median of ``runs_a_sample`` runs or more.
 
     ``session_noise`` is the relative standard deviation of one session's latency against another's of the same model,
-    0 where each model had one.
+    as far as it is certain; 0 where each model had one.
     """
 
     samples: tuple[tuple[float, ...], ...]
@@ -242,13 +242,19 @@ def _of_models(rows: Sequence[Sequence[float]], replicas: int, threads: int, rep
         for model in models
     ]
     # A session's logarithm deviates by s, the difference of two sessions' by the root of 2 s^2.
-    steps = [
-        math.log(median(a / b for a, b in zip(first, second, strict=True)))
-        for model in models
-        for first, second in pairwise(model)
-    ]
+    steps = [_certain_step(compare(first, second)) for model in models for first, second in pairwise(model)]
     spread = math.sqrt(math.fsum(step * step for step in steps) / (2 * len(steps))) if steps else 0.0
     return Latencies(tuple(means), threads, repeats, spread)
+
+
+def _certain_step(comparison: Comparison) -> float:
+    """How much two latencies differ at least, as the logarithm of their ratio: the end of its interval nearest to none.
+
+    What noise from round to round might be is not taken for a difference of sessions: the test allows for it already.
+    """
+    if comparison.low <= 1 <= comparison.high:
+        return 0.0
+    return min(abs(math.log(comparison.low)), abs(math.log(comparison.high)))
 
 
 def _warm(run: Callable[[], object], clock: Callable[[], float], until: float) -> float:

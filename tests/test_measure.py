@@ -100,6 +100,16 @@ def test_sessions_of_one_model_are_one_and_tell_their_noise() -> None:
     assert (alone.session_noise, alone.tolerance) == (0.0, NEGLIGIBLE)
 
 
+def test_noise_from_round_to_round_is_not_taken_for_sessions_that_differ() -> None:
+    found = []
+    for seed in range(10):
+        machine = Machine(seed, 0.2)
+        runs = [machine.call(20e-3) for _ in range(4)]
+        found.append(measure_calls(runs, seconds=5.0, replicas=2, clock=machine.clock))
+    assert sum(latencies.tolerance > NEGLIGIBLE for latencies in found) <= 2
+    assert all(latencies.noise > 0.1 for latencies in found)
+
+
 def test_a_run_that_is_interrupted_does_not_count() -> None:
     machine = Machine(0, 0.01)
     turn = itertools.count()
