@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -217,3 +218,46 @@ def test_a_device_is_a_file_that_names_its_sources(name: str) -> None:
     assert text.startswith("# Seconds on ")
     for figure in ("flop/s", "GB/s", "aunch"):
         assert figure in text, figure
+
+
+def model_with_bodies() -> onnx.ModelProto:
+    """If with a Relu in one branch and two Sigmoids in the other, and an Exp behind it."""
+    outputs = [helper.make_tensor_value_info("r", TensorProto.FLOAT, [2, 3])]
+    then = helper.make_graph([helper.make_node("Relu", ["x"], ["r"])], "then", [], outputs)
+    twice = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Sigmoid", ["s"], ["r"])]
+    other = helper.make_graph(twice, "else", [], outputs)
+    nodes = [
+        helper.make_node("If", ["c"], ["i"], then_branch=then, else_branch=other),
+        helper.make_node("Exp", ["i"], ["y"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3]),
+        helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_every_body_is_priced_once() -> None:
+    found = cost(model_with_bodies(), "nodes")
+    assert [(item.op, item.body) for item in found.nodes] == [
+        ("If", False), ("Exp", False), ("Sigmoid", True), ("Sigmoid", True), ("Relu", True),
+    ]  # fmt: skip
+    assert found.total == 5
+
+
+def test_a_models_hash_tells_what_it_fuses_and_what_was_timed() -> None:
+    model = CostModel("m", "u", node=1)
+    others = [replace(model, fuses="onnxruntime"), replace(model, instances={"a": 1.0}), replace(model, node=2)]
+    assert len({each.hash for each in (model, *others)}) == 4
+    assert replace(model).hash == model.hash
+
+
+def test_prices_of_another_model_are_added(tmp_path: Path) -> None:
+    file = tmp_path / "m.toml"
+    file.write_text('name = "m"\nunit = "u"\n[price]\nnode = 2\n[plus]\nnodes = 10\n')
+    image = Operand(tensor(1, 8))
+    assert load(file).price("Relu", NO_ATTRS, [image], image.type) == 12
+    file.write_text('name = "m"\nunit = "u"\n[plus]\nnothing = 10\n')
+    with pytest.raises(CostModelError, match="nothing: no such cost model"):
+        load(file)
