@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from superopt.cost import CostModel
-from superopt.engine.eclasses import EGraph, ENode
+from superopt.engine.eclasses import EGraph
 from superopt.errors import ModelError
-from superopt.extraction.pricing import evaluable, price
+from superopt.extraction.pricing import Priced, evaluable, price
 from superopt.extraction.problem import Problem, derivable
 from superopt.terms import CONST, type_text
 from superopt.workload import Sizes
@@ -118,8 +118,8 @@ def egraph_text(
     """An e-graph with the prices that ``extract`` goes by under the same arguments, as JSON text.
 
     What ``read`` makes of it is the problem that ``extract`` solves, but for nodes that cannot be chosen. A constant
-    class has a node ``Const`` that stands for evaluating it. Beside what the form asks for, nodes name the ``rule``
-    that made them.
+    class has a node ``Const`` that stands for evaluating it; what the runtime fuses is one more node. Beside what the
+    form asks for, nodes name the ``rule`` that made them.
     """
     paid = cost_model.constant_byte if byte_price is None else byte_price
     priced = price(egraph, cost_model, paid, Sizes(dict(sizes or {})), evaluable(egraph))
@@ -140,7 +140,7 @@ def egraph_text(
     )
     made = document(
         NamedProblem(shown, tuple(names), tuple(map(str, range(problem.classes)))),
-        {number: _operator(priced.node[index]) for number, index in enumerate(kept)},
+        {number: _operator(priced, index) for number, index in enumerate(kept)},
     )
     for name, index in zip(names, kept, strict=True):
         node = priced.node[index]
@@ -150,10 +150,13 @@ def egraph_text(
     return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _operator(node: ENode | None) -> str:
-    """A node's operator with its attributes: ``Softmax[axis=1]``."""
+def _operator(priced: Priced, index: int) -> str:
+    """A node's operator with its attributes, ``Softmax[axis=1]``; of what the runtime fuses, all: ``Conv+Relu``."""
+    node = priced.node[index]
     if node is None:
         return CONST
+    if index in priced.inside:
+        return "+".join(inner.op for part in priced.inside[index] if (inner := priced.node[part]) is not None)
     attrs = ", ".join(f"{name}={json.dumps(value)}" for name, value in node.attrs.items)
     return f"{node.op}[{attrs}]" if attrs else node.op
 
