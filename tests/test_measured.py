@@ -26,10 +26,13 @@ from superopt.costs.gather import graph_instances
 from superopt.costs.instances import Instance, inputs_of, instance_model, single
 from superopt.costs.operands import Operand, content_of
 from superopt.costs.timing import Runtime, Timing
+from superopt.engine.saturate import Limits, saturate
 from superopt.errors import CostModelError, EvaluationError, OptionError
+from superopt.extraction import extract
 from superopt.lowering.lower import lower
 from superopt.models.model import load as load_model
 from superopt.models.tensors import constant_of_array
+from superopt.rule_text import parse as parse_rules
 from superopt.terms import Attrs, TensorType, ValueType
 from superopt.workload import NOMINAL
 
@@ -258,6 +261,21 @@ def test_a_price_is_what_was_timed_and_a_miss_is_by_formula(cache: Path) -> None
     other = load("measured", Runtime(threads=3))
     assert not other.instances
     assert other.hash != load("measured").hash
+
+
+def test_extraction_chooses_by_what_was_timed() -> None:
+    """Of two operators that cost the same by formula the one that was timed to be faster, whichever that is."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])
+    graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [x], [y])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    rules = parse_rules("rule other: exact\n  Exp(x) => Abs(x)\n")  # not true, which extraction does not ask
+    egraph = saturate(lower(load_model(proto)).graph, rules, Limits(), 17).egraph
+    keys = {op: instance(op, [Operand(tensor(2, 3))], tensor(2, 3)).key for op in ("Exp", "Abs")}
+    for op in keys:
+        timed = {key: 1.0 if name == op else 5.0 for name, key in keys.items()}
+        chosen = extract(egraph, CostModel("m", "u", node=3.0, instances=timed))
+        assert (chosen.graph.nodes[-1].op, chosen.cost) == (op, 1.0)
 
 
 def test_the_fallback_follows_what_was_timed() -> None:
