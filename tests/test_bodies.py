@@ -250,6 +250,45 @@ def test_large_weights_move_into_the_only_body_that_uses_them() -> None:
     assert result.report["bytes"]["after"] < result.report["bytes"]["before"]
 
 
+SHADOWING = {
+    "an input of a body around it": """
+        agraph (float[2, 4] x, int64 n) => (float[2, 4] y) {
+            a = Identity (x)
+            y = Loop (n, , a) <body = round (int64 i, bool going, float[2, 4] x) => (bool on, float[2, 4] s) {
+                on = Identity (going)
+                s = If (going) <
+                    then_branch = then () => (float[2, 4] r) { r = Add (x, a) },
+                    else_branch = other () => (float[2, 4] q) { q = Relu (a) }
+                >
+            }>
+        }
+    """,
+    "an initializer of a body around it": """
+        agraph (float[2, 4] x, int64 n) => (float[2, 4] y) {
+            a = Identity (x) zero = Constant <value = int64 {0}> () c = Greater (n, zero)
+            y = If (c) <
+                then_branch = outer () => (float[2, 4] p) <float x = {2.0}> {
+                    p = If (c) <
+                        then_branch = then () => (float[2, 4] r) { r = Mul (x, a) },
+                        else_branch = other () => (float[2, 4] q) { q = Relu (a) }
+                    >
+                },
+                else_branch = last () => (float[2, 4] s) { s = Abs (a) }
+            >
+        }
+    """,
+}
+
+
+@pytest.mark.parametrize("name", SHADOWING)
+def test_a_captured_value_does_not_get_a_name_that_is_taken_where_it_is_used(name: str) -> None:
+    """``a`` is ``x``, but in a body two levels further in ``x`` is something else."""
+    proto = read(SHADOWING[name])
+    result = optimized(proto, numeric="exact")
+    for count in (0, 1, 3):
+        same(result, proto, {"x": normal(2, 4), "n": np.array(count)})
+
+
 NESTED = """
     agraph (float[n, 3, 8, 8] x, bool c, int64 k) => (float[n, 4, 8, 8] y) {
         y = If (c) <

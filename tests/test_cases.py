@@ -286,3 +286,19 @@ def test_equal_shared_weights_of_two_norms_are_copied_not_changed() -> None:
     assert all(np.array_equal(array, weight) for array in kept)
     feed = {"x": dice.standard_normal((1, 3, 6, 6)).astype(np.float32)}
     check_alike(runs_of(proto, feed, False)[0], runs_of(new, feed, False)[0], False)
+
+
+@pytest.mark.parametrize("numeric", ["reassociates", "exact"])
+def test_nodes_that_share_a_name_keep_it_and_the_callers_model_is_left_alone(numeric: str) -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["a"], "same"),
+        helper.make_node("Identity", ["a"], ["b"], "same"),
+        helper.make_node("Tanh", ["b"], ["c"], "same"),
+        helper.make_node("Tanh", ["c"], ["y"], "same"),
+    ]
+    proto = model(nodes, {"x": (2, 3)})
+    before = proto.SerializeToString()
+    new = optimized(proto, numeric=numeric)
+    assert [(node.op_type, node.name) for node in new.graph.node][-1] == ("Tanh", "same")
+    assert "Identity" not in [node.op_type for node in new.graph.node]
+    assert proto.SerializeToString() == before

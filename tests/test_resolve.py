@@ -292,6 +292,48 @@ def test_a_conversion_that_is_wrong_is_not_handed_back(monkeypatch: pytest.Monke
     assert result.model == proto
 
 
+IN_BODIES = """
+    agraph (float[2, 4] x, bool c) => (float[1, 2, 4] y) {
+        h = Identity (x)
+        y = If (c) <
+            then_branch = then () => (float[1, 2, 4] r) { u = Unsqueeze <axes = [0]> (h) r = Softmax <axis = 1> (u) },
+            else_branch = other () => (float[1, 2, 4] s) {
+                s = If (c) <
+                    then_branch = deep () => (float[1, 2, 4] p) { p = Unsqueeze <axes = [0]> (x) },
+                    else_branch = deeper () => (float[1, 2, 4] q) { q = Unsqueeze <axes = [0]> (h) }
+                >
+            }
+        >
+    }
+"""
+
+
+@pytest.mark.parametrize("opset", [12, 13, 18])
+def test_bodies_are_converted_too(opset: int) -> None:
+    """Softmax is over all that follows its axis before opset 13, and Unsqueeze has an attribute."""
+    proto = read(IN_BODIES, opset=11)
+    result = superopt.optimize(proto, select="modelled", target_opset=opset)
+    assert result.report["verified"]
+    assert result.model.opset_import[0].version == opset
+    onnx.checker.check_model(result.model)
+    for choice in (True, False):
+        feed = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4), "c": np.array(choice)}
+        np.testing.assert_allclose(run(result.model, feed)[0], run(proto, feed)[0], rtol=1e-6)
+
+
+def test_a_body_that_is_not_legal_at_the_new_opset_is_not_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No feed comes by it: the condition is what it is."""
+
+    def forgetful(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+        proto.opset_import[0].version = opset
+        return proto
+
+    monkeypatch.setattr("superopt.models.convert.version_converter.convert_version", forgetful)
+    with pytest.raises(OptionError, match="no legal model at opset 18: ") as caught:
+        superopt.optimize(read(IN_BODIES, opset=11), select="modelled", target_opset=18)
+    assert "\n" not in str(caught.value)
+
+
 def test_weights_in_files_are_converted_too(tmp_path: Path) -> None:
     onnx.save(old_model(), tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
     result = superopt.optimize(tmp_path / "m.onnx", select="modelled", target_opset=13)

@@ -52,7 +52,7 @@ class NodeWriter:
         self._projections = projections(graph, live)
         self._fresh = FreshNames(all_names(lowered.model.proto) | lowered.model.reserved)
         self._taken = set(self._names.values()) | {name for name, _ in names.aliases}
-        self._node_names: set[str] = set()
+        self._named: set[int | None] = {self._source(term) for term in self._twins}
         self._ranks: dict[int, int] = {}
         self._nodes: list[tuple[int, onnx.NodeProto]] = []
         self._constants: dict[str, Constant] = {}
@@ -73,10 +73,6 @@ class NodeWriter:
             written = self._reused(term)
         else:
             written = self._anew(term, node)
-        if written.name in self._node_names:
-            written.name = self._fresh.make(written.name)
-        if written.name:
-            self._node_names.add(written.name)
         self._nodes.append((self._ranks[term], written))
 
     def finished(self) -> Written:
@@ -155,9 +151,10 @@ class NodeWriter:
         return _renamed(original, inputs, self._outputs(term, original.output, original.name or original.op_type))
 
     def _opaque(self, term: int, node: Node) -> onnx.NodeProto:
-        original = self._originals[self._lowered.opaque_sources[str(node.attrs["key"])]]
+        source = self._lowered.opaque_sources[str(node.attrs["key"])]
         if term in self._twins:
-            original = self._originals[self._lowered.sources[self._twins[term]]]
+            source = self._lowered.sources[self._twins[term]]
+        original = self._originals[source]
         base = original.name or original.op_type
         inputs = ["" if arg == ABSENT else self._name(arg, f"{base}_input") for arg in node.args]
         count = len(original.input)
@@ -173,6 +170,11 @@ class NodeWriter:
                     self._nodes.append((self._ranks[term], self._identity(new, alias)))
                     changed[old] = alias
             rename_captured(written, changed)
+        if term not in self._twins:
+            if source in self._named and written.name:
+                written = _renamed(written, written.input, written.output, copy=True)
+                written.name = self._fresh.make(written.name)
+            self._named.add(source)
         return written
 
     def _anew(self, term: int, node: Node) -> onnx.NodeProto:
@@ -186,7 +188,9 @@ class NodeWriter:
         original = self._originals[source] if source is not None else None
         written = onnx.NodeProto(op_type=form.op_type)
         if original is not None and original.op_type == form.op_type and original.domain in ("", "ai.onnx"):
-            written.name = original.name
+            # Nodes that share a name keep it; only a second node for one of the original's has another.
+            written.name = self._fresh.make(original.name) if source in self._named and original.name else original.name
+            self._named.add(source)
             for name in ("domain", "doc_string"):
                 if original.HasField(name):
                     setattr(written, name, getattr(original, name))

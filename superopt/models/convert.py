@@ -28,12 +28,17 @@ def converted(model: Model, opset: int) -> Model:
     if opset == model.opset:
         return model
     model = without_calls(model)  # the converter drops functions
+    light = _without_weights(model.proto)
+    legal = _fault(light) is None  # the converter may work on what it is given
     try:
-        found = version_converter.convert_version(_without_weights(model.proto), opset)
+        found = version_converter.convert_version(light, opset)
     except (DecodeError, EncodeError, RuntimeError, ValueError) as error:
         raise OptionError(
             f"target-opset: {model.label} cannot be converted from opset {model.opset} to {opset}: {_said(error)}"
         ) from error
+    fault = _fault(found)
+    if legal and fault is not None:
+        raise OptionError(f"target-opset: {model.label} would be no legal model at opset {opset}: {fault}")
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     for entry in proto.opset_import:
@@ -44,6 +49,15 @@ def converted(model: Model, opset: int) -> Model:
     proto.graph.initializer.extend(tensor for tensor in found.graph.initializer if tensor.name not in stored)
     sweep(proto)
     return replace(model, proto=proto, source=None)
+
+
+def _fault(proto: onnx.ModelProto) -> str | None:
+    """What is not legal in a model at its opset, in bodies too: a run comes by one branch alone."""
+    try:
+        onnx.checker.check_model(proto)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        return one_line(error)
+    return None
 
 
 def _said(error: Exception) -> str:
