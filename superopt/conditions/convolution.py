@@ -284,6 +284,28 @@ def slots(sizes: Ints, count: int) -> Ints:
     return (sizes[0], count, sizes[1] // count, *sizes[2:])
 
 
+@tensor()
+def by_group(rows: Ints, group: int) -> NDArray[np.generic]:
+    """The rows of several grouped weights, one weight after the other, in the order of one weight that holds all of
+    them: group by group, and within a group weight by weight. ``rows`` are the rows of each weight."""
+    if any(count % group for count in rows):
+        raise Unknown("not divisible")
+    starts = [sum(rows[:index]) for index in range(len(rows))]
+    order = [
+        start + number * (count // group) + row
+        for number in range(group)
+        for start, count in zip(starts, rows, strict=True)
+        for row in range(count // group)
+    ]
+    return np.array(order, dtype=np.int64)
+
+
+@tensor()
+def by_sibling(rows: Ints, group: int) -> NDArray[np.generic]:
+    """The way back from ``by_group``: where each row of each weight stands among those of the whole."""
+    return np.argsort(by_group(rows, group)).astype(np.int64)
+
+
 @predicate()
 def pads_space_only(pads: Ints, window: Sequence[int]) -> bool:
     """A Pad with these pads leaves the first two axes alone and crops nowhere; ``window`` is a kernel of the others."""

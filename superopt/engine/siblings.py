@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from superopt.engine.addends import Regrouped, layer_operator, regrouped_sums, uses_of
+from superopt.engine.addends import LINEAR, SUMS, Regrouped, layer_operator, regrouped_sums, uses_of
 from superopt.engine.chains import Chain, joined_chains
 from superopt.engine.eclasses import EClass, EGraph
 from superopt.engine.matching import Match, bind
@@ -23,13 +23,13 @@ from superopt.shapes import infer, join
 from superopt.terms import ABSENT, CONST, INPUT, Attrs, Node, ValueType
 from superopt.values import Unknown, Value
 
-MAX_SIBLINGS = 64
-"""Sets larger than this are merged in part: the first ones."""
+MAX_SIBLINGS = 16
+"""Sets larger than this are merged in part: the first ones. (How long the engine takes to learn of an operator grows
+with the cube of the number of its arguments.)"""
 
 
-MAX_CHAIN = 4
-"""How long a chain of operators with constants (a bias, a normalization) may be between a member and a later form
-of it."""
+MAX_PARTS = 256
+"""How many classes between a member and its input are looked at."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,8 @@ def find_siblings(rule: Rule, egraph: EGraph) -> list[Siblings]:
         for member in _members(form, number, rule, egraph):
             key = (tuple(member.shared.values()), tuple(member.attrs.values()))
             groups.setdefault(key, {}).setdefault(number, member)
-    found = []
-    for members in groups.values():
-        merged = _merged(rule, members, egraph)
-        if merged is not None:
-            found.append(merged)
-    return found
+    uses = uses_of(egraph)
+    return [found for members in groups.values() for found in _merged(rule, members, egraph, uses)]
 
 
 def _reordered(rule: Rule, found: Regrouped, egraph: EGraph) -> Siblings:
@@ -174,33 +170,61 @@ def _orders(children: tuple[int, ...], commutative: bool) -> list[tuple[int, ...
     return [children, children[::-1]] if commutative and children[0] != children[-1] else [children]
 
 
-def _merged(rule: Rule, members: Mapping[int, Member], egraph: EGraph) -> Siblings | None:
-    chosen = _independent(dict(list(_outermost(members, egraph).items())[:MAX_SIBLINGS]), egraph)
-    # Members that a condition refuses (another element type, not constant) are left out, not all the others with them.
-    while len(chosen) >= 2:
-        outcome = _attempt(rule, chosen, egraph)
-        if outcome is not None:
-            return outcome
-        fitting = {number: node for number, node in chosen.items() if _pairs_with_any(rule, number, chosen, egraph)}
-        if len(fitting) == len(chosen):
-            return None
-        chosen = fitting
-    return None
+def _merged(rule: Rule, members: Mapping[int, Member], egraph: EGraph, uses: Sequence[set[int]]) -> list[Siblings]:
+    """The set merged; where a condition refuses it (other element types or kernels, not constant), its parts whose
+    members fit the first of each."""
+    kept = dict(list(_outermost(members, egraph, uses).items())[:MAX_SIBLINGS])
+    left = _independent(kept, egraph)
+    found: list[Siblings] = []
+    whole = _attempt(rule, left, egraph) if len(left) >= 2 else None
+    if whole is not None:
+        return [whole]
+    while len(left) >= 2:
+        first, *others = left
+        fitting = [
+            other for other in others if _attempt(rule, {first: left[first], other: left[other]}, egraph) is not None
+        ]
+        part = {number: left[number] for number in (first, *fitting)}
+        made = _attempt(rule, part, egraph) if fitting else None
+        if made is not None:
+            found.append(made)
+        left = {number: member for number, member in left.items() if number not in (part if made else (first,))}
+    return found
 
 
-def _outermost(members: Mapping[int, Member], egraph: EGraph) -> dict[int, Member]:
-    """The members that no other member can be computed from by a chain of operators with constants.
+def _outermost(members: Mapping[int, Member], egraph: EGraph, uses: Sequence[set[int]]) -> dict[int, Member]:
+    """The members that the model needs for something else than other members, or what these are computed from.
 
-    A convolution and the same one with a batch normalization folded into it share their input, but only one is needed.
+    A convolution and the same one with a batch normalization folded into it share their input, but only one is needed;
+    and so it is with the branches of a sum that is one convolution of the same input.
     """
     inner: set[int] = set()
     for member in members:
-        seen, frontier = {member}, [member]
-        for _ in range(MAX_CHAIN):
-            frontier = [child for number in frontier for child in _single_inputs(egraph, number) if child not in seen]
-            seen.update(frontier)
-        inner |= seen - {member}
-    return {number: member for number, member in members.items() if number not in inner}
+        shared = set(members[member].shared.values())
+        inner |= _linear_parts(egraph, member, shared)
+    within = inner | set(members)
+    return {
+        number: member
+        for number, member in members.items()
+        if uses[number] and not (number in inner and uses[number] <= within)
+    }
+
+
+def _linear_parts(egraph: EGraph, root: int, ends: set[int]) -> set[int]:
+    """The varying classes that a class is computed from by linear operators, as far as its form's own variables."""
+    seen: set[int] = set()
+    stack = [root]
+    while stack and len(seen) < MAX_PARTS:
+        for node in egraph.classes[stack.pop()].nodes:
+            if node.op not in LINEAR and node.op not in SUMS:
+                continue
+            for child in node.children:
+                if child in (ABSENT, root) or child in seen or child in ends:
+                    continue
+                if not egraph.classes[child].constant:
+                    seen.add(child)
+                    stack.append(child)
+    return seen
 
 
 def _independent(members: Mapping[int, Member], egraph: EGraph) -> dict[int, Member]:
@@ -225,24 +249,6 @@ def _below(egraph: EGraph, classes: Iterable[int]) -> set[int]:
             seen.update(varying)
             stack += varying
     return seen
-
-
-def _single_inputs(egraph: EGraph, number: int) -> list[int]:
-    """For each node of a class that takes one varying term, that term's class."""
-    found = []
-    for node in egraph.classes[number].nodes:
-        varying = [child for child in node.children if child != ABSENT and not egraph.classes[child].constant]
-        if len(varying) == 1:
-            found.append(varying[0])
-    return found
-
-
-def _pairs_with_any(rule: Rule, number: int, chosen: Mapping[int, Member], egraph: EGraph) -> bool:
-    return any(
-        _attempt(rule, {number: chosen[number], other: chosen[other]}, egraph) is not None
-        for other in chosen
-        if other != number
-    )
 
 
 def _attempt(rule: Rule, chosen: Mapping[int, Member], egraph: EGraph) -> Siblings | None:
