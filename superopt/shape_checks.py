@@ -6,6 +6,8 @@ A rule must not be believed on operands that no model can have, and must not mak
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
 from math import prod
 
 from onnx import defs
@@ -22,24 +24,47 @@ def shape_of(arg: TensorType | None) -> tuple[Dim, ...] | None:
 
 def check_dtypes(op: str, args: list[TensorType | None], present: tuple[bool, ...]) -> None:
     """Operands that the schema gives one type variable have one element type, and one that it takes."""
+    required, formal = _formal(op)
+    if len(args) < required or not all(present[:required]):
+        raise InferenceError(f"{required} arguments expected")
+    seen: dict[str, str] = {}
+    for position, arg in enumerate(args):
+        if arg is None:
+            continue
+        item = formal[min(position, len(formal) - 1)]
+        if arg.dtype not in item.dtypes:
+            raise InferenceError(f"{arg.dtype} is not taken as {item.name}")
+        if seen.setdefault(item.variable, arg.dtype) != arg.dtype and item.homogeneous:
+            raise InferenceError(f"{arg.dtype} beside {seen[item.variable]}")
+
+
+@dataclass(frozen=True)
+class _Formal:
+    """What a schema says of one input that is a term."""
+
+    name: str
+    variable: str
+    homogeneous: bool
+    dtypes: frozenset[str]
+
+
+@cache
+def _formal(op: str) -> tuple[int, tuple[_Formal, ...]]:
+    """How many arguments are needed, and what each may be. Raises InferenceError for no operator of a normal form."""
     spec = operator(op)
     if spec is None:
         raise InferenceError("no such operator in normal form")
-    schema = defs.get_schema(op)
     taken = spec.form.attribute_inputs or {}
-    formal = [item for position, item in enumerate(schema.inputs) if position not in taken]
-    if len(args) < spec.required or not all(present[: spec.required]):
-        raise InferenceError(f"{spec.required} arguments expected")
-    seen: dict[str, str] = {}
-    for position, arg in enumerate(args):
-        item = formal[min(position, len(formal) - 1)]
-        if arg is None:
-            continue
-        written = {"float32": "float", "float64": "double"}.get(arg.dtype, arg.dtype)
-        if f"tensor({written})" not in item.types:
-            raise InferenceError(f"{arg.dtype} is not taken as {item.name}")
-        if seen.setdefault(item.type_str, arg.dtype) != arg.dtype and item.is_homogeneous:
-            raise InferenceError(f"{arg.dtype} beside {seen[item.type_str]}")
+    formal = [item for position, item in enumerate(defs.get_schema(op).inputs) if position not in taken]
+    return spec.required, tuple(
+        _Formal(item.name, item.type_str, item.is_homogeneous, frozenset(map(_dtype, item.types))) for item in formal
+    )
+
+
+def _dtype(text: str) -> str:
+    """``float32`` for a schema's ``tensor(float)``; what is no tensor is left as it is."""
+    inner = text.removeprefix("tensor(").removesuffix(")") if text.startswith("tensor(") else text
+    return {"float": "float32", "double": "float64"}.get(inner, inner)
 
 
 def _same(what: str, left: Dim, right: Dim) -> None:
@@ -197,6 +222,13 @@ def _check_unique_axes(attrs: Attrs, args: list[TensorType | None]) -> None:
         raise InferenceError(f"axes {axes} of rank {rank}")
 
 
+def _check_reduced_axes(attrs: Attrs, args: list[TensorType | None]) -> None:
+    """In normal form all axes are named where all are reduced: none named would say either."""
+    _check_unique_axes(attrs, args)
+    if not _ints(attrs, "axes") and args and args[0] is not None and args[0].rank:
+        raise InferenceError("reduces over no axes")
+
+
 CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
     "Conv": _check_conv,
     "ConvTranspose": _check_conv_transpose,
@@ -213,5 +245,9 @@ CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
     "PRelu": _check_prelu,
     "Squeeze": _check_unique_axes,
     "Slice": _check_unique_axes,
-    **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"), _check_unique_axes),
+    **dict.fromkeys(
+        "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp "
+        "ReduceLogSum".split(),
+        _check_reduced_axes,
+    ),
 }

@@ -19,9 +19,19 @@ FLIPPED = {
     "Relu": "Neg",
     "Sqrt": "Exp",
 }
-WINDOWS = ("pads", "strides", "dilations")
+CARRIED = {
+    "pads": "tuple(i + 1 for i in {}.pads)",
+    "strides": "tuple(i + 1 for i in {}.strides)",
+    "dilations": "tuple(i + 1 for i in {}.dilations)",
+    "group": "{}.group + 1",
+    "axis": "{}.axis + 1",
+    "epsilon": "{}.epsilon + 0.5",
+    "alpha": "{}.alpha + 1",
+}
+"""Attributes that ``**a`` carries over, and what they are changed to."""
 PLURAL = frozenset(
-    "pads strides dilations perm axes shape split starts ends steps repeats kernel_shape output_padding".split()
+    "pads strides dilations perm axes shape split starts ends steps repeats kernel_shape output_padding sizes "
+    "scales".split()
 )
 
 
@@ -76,9 +86,9 @@ def _here(
         )
     named = {name for name, _ in attrs}
     if rest is not None and spec is not None:
-        for name in WINDOWS:
+        for name, changed in CARRIED.items():
             if name in spec.attributes and name not in named:
-                grown = _expr(f"tuple(i + 1 for i in {rest}.{name})")
+                grown = _expr(changed.format(rest))
                 yield f"grow {name} of {op}", replace(pattern, attrs=(*attrs, (name, grown)))
     if args and not isinstance(args[0], (Star, Each)) and spec is not None and not spec.form.bundle:
         yield f"leave out {op}", args[0]
@@ -87,6 +97,8 @@ def _here(
 def _changed(name: str, expr: Expr) -> Expr:
     if name == "perm":
         return _expr(f"({expr.text})[1:] + ({expr.text})[:1]")
+    if name == "mode":
+        return _expr(f"'edge' if {expr.text} == 'constant' else 'constant'")
     if name in PLURAL:
         return _expr(f"tuple(i + 1 for i in {expr.text})")
     if isinstance(expr.tree, ast.Constant) and isinstance(expr.tree.value, str):

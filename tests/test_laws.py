@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx
 import pytest
 
 from superopt import rule_text
+from superopt.instantiate import instantiate
 from superopt.laws import laws
 from superopt.laws.firing import fires
 from superopt.laws.instances import Instance, instances
+from superopt.laws.judge import judge_variant
 from superopt.laws.laws import LawResult
+from superopt.laws.variants import with_symbol
 from superopt.rules import Rule
 from superopt.terms import Attrs
 from superopt.values import Value
@@ -237,3 +242,29 @@ def test_a_dropped_condition_is_false_in_all_instances() -> None:
     drawn = [item.binding["x"] for item in instances(rule, points=12, seed=0, dropped=0)]
     assert len(drawn) == 12
     assert all(isinstance(x, Value) and x.rank != 2 and x.dtype == "float32" for x in drawn)
+
+
+def test_a_rule_has_to_be_true_whatever_a_symbol_stands_for() -> None:
+    rule = rule_of("reassociates\n Softmax(x, axis=k) => Softmax(x, axis=k)\n when floating(x)")
+    drawn = [(one, made) for one in instances(rule, points=12, seed=0) if (made := with_symbol(one)) is not None]
+    judged = [(one, made) for one, made in drawn if made.judged and made.right is not None]
+    assert len(judged) > 3
+    wrong = 0
+    for one, made in judged:
+        assert made.instance.arrays["x"].shape != one.arrays["x"].shape
+        assert judge_variant(made).finding is None
+        # As if the attribute that was computed under the symbol were another one.
+        other = rule_of("reassociates\n Softmax(x, axis=k) => Softmax(x, axis=0)\n when floating(x)")
+        elsewhere = replace(made, right=instantiate(other.right, made.instance.binding))
+        found = judge_variant(elsewhere).finding
+        assert (found is None) or made.instance.binding["k"] != 0
+        wrong += found is not None
+    assert wrong > 0
+
+
+def test_the_types_are_compared_in_bfloat16_too() -> None:
+    text = "reassociates ignoring nan\n Identity(x) => Shrink(x, bias=0.0, lambd=0.0)\n when floating(x)"
+    result = checked(text)
+    assert result.failed == ("typed",)
+    assert result.counterexample is not None
+    assert "bfloat16" in result.counterexample.evidence

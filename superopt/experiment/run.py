@@ -61,9 +61,10 @@ def experiment(
 
 
 def _all(cells: Sequence[Cell], store: Store, workers: Workers, progress: Progress | None) -> list[CellDocument]:
-    """The documents of cells in order; those that are missing are run and kept."""
+    """The documents of cells in order; those that are missing, or failed when they were run, are run and kept."""
     by_key = {cell.key: cell for cell in cells}
-    missing = [cell for key, cell in by_key.items() if store.get(key) is None]
+    kept = {key: store.get(key) for key in by_key}
+    missing = [cell for key, cell in by_key.items() if (one := kept[key]) is None or one["failure"] is not None]
     finished = len(by_key) - len(missing)
     for one in _run(missing, store, workers):
         finished += 1

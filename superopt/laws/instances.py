@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,14 @@ from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content
 from superopt.laws.instances_dice import DTYPES, Dice, static
 from superopt.laws.instances_draft import Draft, Rejected, grow
 from superopt.operators import NEWEST_OPSET, available, operator
-from superopt.rules import Apply, Each, Expr, Made, Output, Pattern, Rule
-from superopt.terms import AttrValue, TensorType, TermGraph, type_text
+from superopt.rules import Apply, Each, Expr, Made, Number, Output, Pattern, Rule, Var
+from superopt.terms import CONST, INPUT, AttrValue, TensorType, TermGraph, type_text
 from superopt.values import FUNCTIONS, Unknown, Value
 
 Array = NDArray[np.generic]
+
+EMPTY_TOO = frozenset((INPUT, CONST, "Concat", "Slice"))
+"""Operators some of whose operands may be empty, where what comes out is not."""
 
 TRIES_PER_POINT = 30
 REPEATS = 2
@@ -35,6 +38,7 @@ class Instance:
     """A rule without stars, a binding of all its names with contents, and its left side under it.
 
     ``unread`` are the variables whose contents no condition or attribute looks at: others would do as well.
+    ``bounds`` are the sizes of what variables are indices into.
     """
 
     rule: Rule
@@ -43,6 +47,7 @@ class Instance:
     left: TermGraph
     signature: str
     unread: frozenset[str] = frozenset()
+    bounds: Mapping[str, int] = field(default_factory=dict)
 
     def right(self) -> TermGraph:
         """The right side under the binding. Raises InferenceError or Unknown where it is not well typed."""
@@ -109,11 +114,15 @@ def instances(
 
 def _attempt(rule: Rule, clues: Clues, maker: random.Random, dropped: int | None, large: bool) -> Instance | None:
     dice = Dice(maker, large=large, wanted=clues.wanted)
-    dice.dtype = dice.any_dtype(clues.dtypes)
+    dice.dtype = dice.any_dtype(clues.dtypes, even=dropped is not None and dice.chance(0.3))
     dice.plain = dice.chance(0.35)
     dice.outputs = clues.outputs
     draft = Draft(dice, _evaluated)
     draft.constant = clues.constant | {name for name in clues.either if dice.chance(0.5)}
+    # What makes a rule worth while does not make it sound: a `when` may be needed only without it.
+    quiet, reading = _conditions(rule, dropped, worthwhile=dropped is None or dice.chance(0.5))
+    broken = None if dropped is None or _reads(rule.when[dropped]) else rule.when[dropped]
+    draft.admits = partial(_admits, _needs(rule), quiet, broken)
     hint: TensorType | None = None
     try:
         for root in rule.left:
@@ -121,15 +130,13 @@ def _attempt(rule: Rule, clues: Clues, maker: random.Random, dropped: int | None
             hint = found if isinstance(found, TensorType) else None
     except Rejected:
         return None
-    # What makes a rule worth while does not make it sound: a `when` may be needed only without it.
-    quiet, reading = _conditions(rule, dropped, worthwhile=dropped is None or dice.chance(0.5))
     blank = binding_of(draft, {})
     if all(value.constant for value in blank.values() if isinstance(value, Value)):
         # What is constant throughout is evaluated, not rewritten.
         return None
     if not holds(quiet, blank):
         return None
-    if dropped is not None and not _reads(rule.when[dropped]) and holds((rule.when[dropped],), blank):
+    if broken is not None and holds((broken,), blank):
         return None
     for _ in range(6 if reading or clues.read else 1):
         arrays = {name: _content(name, tensor, draft, clues) for name, tensor in draft.types.items()}
@@ -138,8 +145,41 @@ def _attempt(rule: Rule, clues: Clues, maker: random.Random, dropped: int | None
             continue
         if dropped is not None and holds((rule.when[dropped],), binding):
             continue
-        return _instance(rule, binding, arrays, clues)
+        made = _instance(rule, binding, arrays, clues)
+        return None if made is None else replace(made, bounds=dict(draft.bounds))
     return None
+
+
+def _admits(
+    needs: Mapping[Expr, frozenset[str]], wanted: Sequence[Expr], broken: Expr | None, draft: Draft,
+    before: frozenset[str],
+) -> bool:  # fmt: skip
+    """Whether the wanted conditions hold, and the broken one does not, that can be told only since now."""
+    bound = draft.bound
+    due = [expr for expr in wanted if needs[expr] <= bound and not needs[expr] <= before]
+    late = broken if broken is not None and needs[broken] <= bound and not needs[broken] <= before else None
+    if not due and late is None:
+        return True
+    blank = binding_of(draft, {})
+    return holds(due, blank) and (late is None or not holds((late,), blank))
+
+
+@lru_cache(maxsize=4096)
+def _needs(rule: Rule) -> Mapping[Expr, frozenset[str]]:
+    """The names of a left side, elements of stars among them, that each condition of a rule speaks of."""
+    left: dict[str, None] = {}
+    for root in rule.left:
+        for part in _parts(root):
+            if isinstance(part, (Var, Number)):
+                left[part.name] = None
+            elif isinstance(part, Apply):
+                bare = (expr.tree.id for _, expr in part.attrs if isinstance(expr.tree, ast.Name))
+                left.update(dict.fromkeys((*bare, *((part.rest,) if part.rest is not None else ()))))
+    found: dict[Expr, frozenset[str]] = {}
+    for expr in (*rule.when, *rule.only_if):
+        used = {node.id for node in ast.walk(expr.tree) if isinstance(node, ast.Name)}
+        found[expr] = frozenset(name for name in left if name in used or name.partition(".")[0] in used)
+    return found
 
 
 def _instance(rule: Rule, binding: Binding, arrays: Mapping[str, Array], clues: Clues) -> Instance | None:
@@ -150,8 +190,10 @@ def _instance(rule: Rule, binding: Binding, arrays: Mapping[str, Array], clues: 
         return None
     if not all(isinstance(left.types[root], TensorType) for root in left.roots):
         return None
-    # Kernels disagree about what is empty.
-    if any(isinstance(kind, TensorType) and kind.size == 0 for kind in left.types):
+    # Kernels disagree about what is empty, but for what only moves elements.
+    moving = all(node.op in EMPTY_TOO for node in left.nodes)
+    checked = [left.types[root] for root in left.roots] if moving else left.types
+    if any(isinstance(kind, TensorType) and kind.size == 0 for kind in checked):
         return None
     kept = clues.read | {"number"}
     unread = frozenset(name for name in arrays if name.partition(".")[0] not in kept)

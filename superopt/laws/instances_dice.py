@@ -18,7 +18,7 @@ INTS = ("int64", "int32", "int8", "uint8", "int16", "uint16", "uint32", "uint64"
 DTYPES = (*FLOATS, *INTS, "bool")
 _WEIGHTS = (40, 8, 8, 8, 8, 2, 2, 1, 1, 1, 1, 6)
 
-_SMALL = (1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7)
+_SMALL = (1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 9)
 _LARGE = (1, 1, 2, 3, 17, 65, 130, 515, 577, 1031)
 _LIMIT = {False: 2048, True: 700_000}
 
@@ -78,8 +78,9 @@ class Dice:
         """Whether a tensor is small enough to be evaluated many times."""
         return tensor.size is not None and tensor.size <= 2 * _LIMIT[self.large]
 
-    def any_dtype(self, options: Sequence[str] = DTYPES) -> str:
-        weights = [_WEIGHTS[DTYPES.index(option)] for option in options]
+    def any_dtype(self, options: Sequence[str] = DTYPES, *, even: bool = False) -> str:
+        """One of the element types, the usual ones more often unless ``even``."""
+        weights = [1 if even else _WEIGHTS[DTYPES.index(option)] for option in options]
         return self.random.choices(list(options), weights)[0]
 
     def again(self, key: str, fresh: AttrValue, probability: float = 0.6) -> AttrValue:

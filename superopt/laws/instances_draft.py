@@ -16,6 +16,7 @@ from superopt.terms import Attrs, AttrValue, TensorType, ValueType
 from superopt.values import Unknown
 
 Evaluate = Callable[[Expr, "Draft"], AttrValue]
+Admits = Callable[["Draft", frozenset[str]], bool]
 
 
 class Rejected(Exception):
@@ -25,10 +26,14 @@ class Rejected(Exception):
 @dataclass
 class Draft:
     """What has been chosen so far: types by variable, attributes and bundles by name, bounds of what is an index,
-    the variables (stars by their names) that are constant."""
+    the variables (stars by their names) that are constant.
+
+    ``admits`` tells whether the conditions hold that can be told since more than these names were bound.
+    """
 
     dice: Dice
     evaluate: Evaluate
+    admits: Admits = lambda draft, before: True
     types: dict[str, TensorType] = field(default_factory=dict)
     attrs: dict[str, AttrValue] = field(default_factory=dict)
     bundles: dict[str, Attrs] = field(default_factory=dict)
@@ -36,9 +41,23 @@ class Draft:
     bounds: dict[str, int] = field(default_factory=dict)
     constant: frozenset[str] = frozenset()
 
+    @property
+    def bound(self) -> frozenset[str]:
+        """The names that stand for something."""
+        return frozenset((*self.types, *self.attrs, *self.bundles))
+
+    def forget(self, known: frozenset[str]) -> None:
+        """Gives up what these names are not among."""
+        for bindings in (self.types, self.attrs, self.bundles, self.numbers):
+            for name in [name for name in bindings if name not in known]:
+                del bindings[name]
+
 
 _INDEXED = frozenset({"Gather", "GatherElements", "GatherND", "ScatterND"})
 _TRIES = 3
+_AGAIN = 6
+"""How often an operator is drawn, with all below it, until what conditions say of it alone holds: deep patterns would
+hardly ever meet all conditions at once."""
 
 
 def grow(pattern: Pattern, draft: Draft, hint: TensorType | None, output: int = 0) -> ValueType:
@@ -58,9 +77,19 @@ def grow(pattern: Pattern, draft: Draft, hint: TensorType | None, output: int = 
                 raise Rejected(f"no output {index}")
             return bundle[index]
         case Apply():
-            return _applied(pattern, draft, hint, output)
+            return _admitted(pattern, draft, hint, output)
         case _:
             raise Rejected("not a term of a left side")
+
+
+def _admitted(pattern: Apply, draft: Draft, hint: TensorType | None, output: int) -> ValueType:
+    before = draft.bound
+    for _ in range(_AGAIN):
+        found = _applied(pattern, draft, hint, output)
+        if draft.admits(draft, before):
+            return found
+        draft.forget(before)
+    raise Rejected("its conditions do not hold")
 
 
 def _variable(name: str, draft: Draft, wanted: TensorType) -> TensorType:

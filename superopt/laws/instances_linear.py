@@ -274,7 +274,7 @@ def matmul(request: Request, dice: Dice) -> Proposal:
         lead = a[:-2]
         kind = dice.random.random()
         b = (inner, columns) if kind < 0.6 else (*under(dice, lead), inner, columns)
-        if 0.6 < kind < 0.68:
+        if 0.6 < kind < 0.72:
             b = (dice.pick((1, 2, 3)), *b)
         if kind > 0.93:
             b = (inner,)

@@ -84,6 +84,9 @@ def _slice(request: Request, dice: Dice) -> Proposal:
             start, end = size - 1, dice.between(0, max(size - 2, 0))
         elif dice.chance(0.15):
             start, end = 0, size
+        if dice.chance(0.06):
+            # Counted from the end, as where a size was not known when a model was lowered; or of nothing.
+            start, end = (start - size, end) if dice.chance(0.6) else (start, min(start, dice.between(0, size)))
         starts.append(start)
         ends.append(end)
         steps.append(step)
@@ -120,6 +123,9 @@ def _reshape(request: Request, dice: Dice) -> Proposal:
         if count is None and out is not None:
             count = product(out)
         x = factors(dice, count, dice.between(1, 4)) if count is not None else dice.shape(0, 4)
+        if out is not None and shape is None and dice.chance(0.35):
+            # The same sizes in another order: some stay where they are, and may be copied.
+            x = tuple(dice.random.sample(out, len(out)))
     if out is None or product(out) != product(x):
         kind = dice.random.random()
         if kind < 0.35 and len(x) >= 2:
@@ -129,10 +135,11 @@ def _reshape(request: Request, dice: Dice) -> Proposal:
             out = (*x, 1) if dice.chance(0.5) else (1, *x)
         else:
             out = factors(dice, product(x), dice.between(1, 4))
-    if dice.chance(0.1):
+    if dice.chance(0.25):
         # What is not known when a model is lowered stays written as 0 (copied) or -1 (inferred).
-        place = dice.between(0, max(len(out) - 1, 0))
-        copied = place < len(x) and place < len(out) and x[place] == out[place] and dice.chance(0.5)
+        kept = [axis for axis, (before, after) in enumerate(zip(x, out, strict=False)) if before == after]
+        copied = bool(kept) and dice.chance(0.6)
+        place = dice.pick(kept) if copied else dice.between(0, max(len(out) - 1, 0))
         out = tuple((0 if copied else -1) if axis == place else dim for axis, dim in enumerate(out))
     return Proposal([x], {"shape": out, "allowzero": 0})
 

@@ -79,6 +79,10 @@ def _broadcast(request: Request, dice: Dice) -> Proposal:
             out = (*dice.shape(1, 2), *out)
         out = tuple(dice.size() if dim == 1 and dice.chance(0.15) else dim for dim in out)
     full = dice.between(0, count - 1)
+    if out[:1] == (1,) and have == [] and count == 2 and dice.chance(0.2):
+        # One element of a higher rank than what it meets.
+        pair: list[Shape | None] = [out[1:], (1,) * len(out)]
+        return Proposal(pair if full else pair[::-1])
     shapes: list[Shape | None] = []
     for position, shape in enumerate(known):
         spread = under(dice, out)

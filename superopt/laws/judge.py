@@ -16,6 +16,7 @@ from superopt.laws.error_bounds import ROUNDOFF, Bounded, bounded, few_bits
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import special, whole
 from superopt.laws.runtime import run
+from superopt.laws.variants import Variant
 from superopt.rules import Rule
 from superopt.terms import CONST, INPUT, PROJECT, TensorType, TermGraph
 from superopt.values import Unknown, Value
@@ -64,6 +65,20 @@ def judge(instance: Instance, *, in_runtime: bool = True, specials: bool = True)
         return SILENT
     except InferenceError as error:
         return Verdict(Finding("typed", f"the right side is not well typed: {error}", instance), True)
+    return judge_sides(instance, right, in_runtime=in_runtime, specials=specials)
+
+
+def judge_variant(variant: Variant) -> Verdict:
+    """Whether a variant of an instance keeps it, as far as it can be computed."""
+    if variant.problem is not None:
+        return Verdict(Finding("typed", variant.problem, variant.instance, variant.right), True)
+    if variant.right is None or not variant.judged:
+        return SILENT
+    return judge_sides(variant.instance, variant.right, in_runtime=False, specials=False)
+
+
+def judge_sides(instance: Instance, right: TermGraph, *, in_runtime: bool = True, specials: bool = True) -> Verdict:
+    """Whether the right side that the rule has made of an instance keeps the promise."""
     for mine, other in zip(instance.left.roots, right.roots, strict=True):
         if not _same_type(instance.left.types[mine], right.types[other]):
             evidence = f"types differ: {instance.left.types[mine]} on the left, {right.types[other]} on the right"

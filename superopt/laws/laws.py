@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from superopt.laws import firing as laws_firing
 from superopt.laws.instances import Instance, instances, summary
 from superopt.laws.instances_content import described
-from superopt.laws.judge import Finding, Part, judge, judge_large
+from superopt.laws.judge import Finding, Part, judge, judge_large, judge_variant
 from superopt.laws.runtime import model_of
+from superopt.laws.variants import in_short_type, with_symbol
 from superopt.rules import Rule
 
 LARGE_POINTS = 3
 SHRINKING_POINTS = 96
-FIRING_POINTS = 3
-IDLE_POINTS = 12
+FIRING_POINTS = 8
+IDLE_POINTS = 24
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, id
         verdict = judge(instance)
         telling += verdict.telling
         kept += [instance] if verdict.telling and len(kept) < FIRING_POINTS else []
-        if verdict.finding is not None:
-            finding = verdict.finding
+        finding = verdict.finding or _of_variants(instance, tried)
+        if finding is not None:
             break
     if finding is None:
         finding = _at_large_sizes(rule, seed)
@@ -101,11 +102,17 @@ def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, id
 
 def refuted(rule: Rule, *, points: int = 24, seed: int = 0) -> Finding | None:
     """The first finding against a rule's second and third part, as it is found, or None."""
-    for instance in instances(rule, points=points, seed=seed):
-        finding = judge(instance).finding
+    for number, instance in enumerate(instances(rule, points=points, seed=seed)):
+        finding = judge(instance).finding or _of_variants(instance, number)
         if finding is not None:
             return finding
     return _at_large_sizes(rule, seed)
+
+
+def _of_variants(instance: Instance, number: int) -> Finding | None:
+    """A finding against a variant of an instance: of every second one with a symbol, of some in bfloat16."""
+    variant = with_symbol(instance) if number % 2 else in_short_type(instance) if number % 4 == 0 else None
+    return None if variant is None else judge_variant(variant).finding
 
 
 def _at_large_sizes(rule: Rule, seed: int, dropped: int | None = None) -> Finding | None:
