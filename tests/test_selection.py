@@ -218,6 +218,25 @@ def test_a_candidate_that_is_not_verified_does_not_win(monkeypatch: pytest.Monke
     assert [line["verdict"] for line in chosen.candidates] == ["chosen", "not verified: y differs"]
 
 
+def test_slow_models_have_fewer_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = timed(monkeypatch, 0.9, 0.8, 0.7)
+    now = 0.0
+
+    class Slow:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def run(self, feed: object) -> None:
+            nonlocal now
+            now += 0.5
+
+    monkeypatch.setattr(selection, "Runner", Slow)
+    monkeypatch.setattr(selection.time, "perf_counter", lambda: now)
+    for seconds, rivals, each in ((20.0, 1, 1), (40.0, 2, 1), (80.0, 3, 1), (200.0, 3, 2)):
+        models = [superopt.models.model.load(network())] * 4
+        latencies, sessions = selection._timed(models, [1.0, 1.0, 1.0], {}, 1, seconds)
+        assert (asked[-1], len(latencies.samples), sessions) == (rivals, rivals + 1, each)
+
+
 def test_time_for_tuning_is_kept() -> None:
     result = optimized(tune=0.5, candidates=2)
     assert result.report["seconds"]["measure"] < 5.0

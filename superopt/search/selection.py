@@ -153,7 +153,8 @@ def _timed(
     once = 0.0
     for model in models:
         # The first look at the latencies must come well before the end.
-        if len(runs) > 2 and time.perf_counter() - start + LOOKS[0] * once > seconds / 2:
+        share = (len(runs) + 1) / max(1, len(runs))
+        if len(runs) >= 2 and time.perf_counter() - start + LOOKS[0] * share * once > seconds / 2:
             break
         runs.append([partial(Runner(model, optimized=True, threads=threads).run, feed)])
         begun = time.perf_counter()
