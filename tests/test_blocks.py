@@ -112,6 +112,24 @@ def test_a_block_becomes_one_conv(build: Callable[[Block], str]) -> None:
     assert operators(result.model) == {"Conv": 1, "Relu": 1}
 
 
+@pytest.mark.parametrize("grows", [False, True], ids=["as large", "larger"])
+@pytest.mark.parametrize("used", ["output", "other layer"])
+def test_a_weight_that_is_used_elsewhere_is_copied_where_the_model_may_grow(used: str, grows: bool) -> None:
+    block = Block()
+    normed = block.norm(block.conv("x", (3, 3)))
+    if used == "other layer":
+        normed = block.node("Add", normed, block.node("Conv", block.node("Relu", "x"), "w0", pads=[1, 1, 1, 1]))
+    model = block.model(normed)
+    if used == "output":
+        model.graph.output.append(helper.make_tensor_value_info("w0", TensorProto.FLOAT, [4, 4, 3, 3]))
+    result = superopt.optimize(model, select="modelled", max_growth=None if grows else 0.05)
+    assert result.report["verified"] is True
+    assert ("BatchNormalization" in operators(result.model)) is not grows
+    assert grows or result.report["bytes"]["after"] <= 1.05 * result.report["bytes"]["before"]
+    kept = {item.name: item for item in result.model.graph.initializer}
+    assert kept["w0"].raw_data == model.graph.initializer[0].raw_data
+
+
 def test_a_batchnorm_behind_an_activation_goes_forward_into_an_unpadded_conv() -> None:
     block = Block()
     active = block.norm(block.node("Relu", block.conv("x", (3, 3))))
