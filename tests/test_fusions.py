@@ -38,6 +38,8 @@ ERF = "d = Div(x, root) e = Erf(d) f = Add(e, one)"
 EXAMPLES = [
     ("conv-add-relu", IMAGE, f"{BEFORE} {CONV.replace('x', 'z')} a = Add(c, z) y = Relu(a)"),
     ("conv-add", IMAGE, f"{BEFORE} {CONV.replace('x', 'z')} y = Add(z, c)"),
+    ("conv-batchnorm-add-relu", IMAGE, f"{BEFORE} {CONV.replace('x', 'z')} n = {NORM} a = Add(n, z) y = Relu(a)"),
+    ("conv-batchnorm-add", IMAGE, f"{BEFORE} {CONV.replace('x', 'z')} n = {NORM} y = Add(z, n)"),
     ("conv-batchnorm-activation[Relu]", IMAGE, f"{CONV} n = {NORM} y = Relu(n)"),
     ("conv-batchnorm", IMAGE, f"{CONV} y = {NORM}"),
     ("conv-scale", IMAGE, f"{CONV} y = Mul(c, col)"),

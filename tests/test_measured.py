@@ -23,7 +23,7 @@ from superopt.costs.database import Database, Place
 from superopt.costs.fitting import fitted, instance_of_key
 from superopt.costs.fusions import NONE
 from superopt.costs.gather import graph_instances
-from superopt.costs.instances import Instance, inputs_of, instance_model, single
+from superopt.costs.instances import Instance, Part, inputs_of, instance_model, instance_of, single
 from superopt.costs.operands import Operand, content_of
 from superopt.costs.timing import Runtime, Timing
 from superopt.engine.saturate import Limits, saturate
@@ -141,6 +141,24 @@ def test_conversions_of_layout_at_the_ends_are_not_timed() -> None:
     assert [node.op_type for node in replicas.graph.node] == ["Conv"] * 3
     assert len({node.input[1] for node in replicas.graph.node}) == 3
     timing._call(replicas, feeds, ONE, optimized=False)()
+
+
+def test_what_is_added_to_a_convolution_is_in_its_layout() -> None:
+    image = tensor(1, 32, 6, 6)
+    alone = conv(channels=32)
+    operands = {
+        0: Operand(image),
+        1: Operand(tensor(32, 32, 3, 3), True),
+        2: Operand(tensor(32), True),
+        3: Operand(image),
+    }
+    parts = {4: Part("Conv", alone.nodes[0].attrs, (0, 1, 2), image), 5: Part("Add", Attrs(), (3, 4), image)}
+    one = instance_of(parts, operands, NOMINAL)
+    assert one is not None
+    proto, feeds, _ = timing._prepared(one, ONE)
+    assert [node.op_type for node in proto.graph.node] == ["Conv"]
+    assert len(feeds) == 2
+    timing._call(timing._replicated(proto, 2), feeds, ONE, optimized=False)()
 
 
 def test_what_cannot_be_timed_says_so() -> None:

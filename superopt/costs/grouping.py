@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 
 from superopt.costs.fusions import Fusions, Match, Member, found_at
 from superopt.costs.instances import Part
@@ -126,7 +127,7 @@ def egraph_groups(egraph: EGraph, fusions: Fusions, operands: Sequence[Operand])
             for fusion in fusions.by_root.get(op, ()):
                 for match in found_at(fusion, owner, space):
                     key = tuple(sorted(member.key for member in match.inside.values()))
-                    if key not in seen:  # the first form that fits
+                    if key not in seen and not _has_cycle(match.inside):  # the first form that fits
                         seen.add(key)
                         yield owner, group_of(match, types, operands)
 
@@ -142,6 +143,17 @@ def group_of(match: Match, types: Sequence[ValueType], operands: Sequence[Operan
         arg: operands[arg] for member in inside.values() for arg in member.args if arg != ABSENT and arg not in parts
     }
     return Group(match, parts, given)
+
+
+def _has_cycle(inside: Mapping[int, Member]) -> bool:
+    """Whether members need each other: in an e-graph they may (where a class needs itself), and are then no group."""
+    try:
+        TopologicalSorter(
+            {place: [a for a in member.args if a in inside] for place, member in inside.items()}
+        ).prepare()
+    except CycleError:
+        return True
+    return False
 
 
 def _in_order(inside: Mapping[int, Member]) -> dict[int, Member]:

@@ -26,6 +26,9 @@ from superopt.workload import Sizes
 OPSETS = (17, 21, 24)
 """An instance is written at the first of these that has its operators: what runs is the same kernel."""
 
+BLOCKED = "blocked@"
+"""Begins the names of nodes that are there for the layout of what they make."""
+
 _INDEXED = frozenset("Gather GatherElements GatherND ScatterElements ScatterND".split())
 
 
@@ -115,20 +118,34 @@ def single(
     return instance_of({len(operands): Part(op, attrs, args, result)}, given, sizes, opaque)
 
 
-def instance_model(instance: Instance) -> onnx.ModelProto:
-    """The model of an instance: what varies is a graph input, what is constant an initializer. Raises EvaluationError
-    where no opset has its operators."""
+def instance_model(instance: Instance, *, blocked: bool = False) -> onnx.ModelProto:
+    """The model of an instance: what varies is a graph input, what is constant an initializer.
+
+    With ``blocked`` a tensor that is added to a convolution's result goes through a pool of one element first, named
+    ``BLOCKED...``: it is then in the layout that it has where it comes from another convolution. Raises EvaluationError
+    where no opset has its operators.
+    """
     problem: Exception | None = None
     opsets = OPSETS if instance.opaque is None or instance.opaque.domain else (instance.opaque.version,)
     for opset in opsets:
         try:
-            return _model(instance, opset)
+            return _model(instance, opset, _added(instance) if blocked else ())
         except InferenceError as error:
             problem = error
     raise EvaluationError(f"{instance.name}: cannot be written as a model: {problem}")
 
 
-def _model(instance: Instance, opset: int) -> onnx.ModelProto:
+def _added(instance: Instance) -> tuple[int, ...]:
+    """The leaves that are added to what a convolution makes."""
+    if not any(node.op == "Conv" for node in instance.nodes):
+        return ()
+    added = {arg for node in instance.nodes if node.op == "Add" for arg in node.args if arg < len(instance.leaves)}
+    return tuple(
+        arg for arg in sorted(added) if not instance.leaves[arg].constant and len(instance.leaves[arg].shape) == 4
+    )
+
+
+def _model(instance: Instance, opset: int, added: Sequence[int]) -> onnx.ModelProto:
     initializers = [
         numpy_helper.from_array(leaf_value(instance, index), f"leaf{index}")
         for index, leaf in enumerate(instance.leaves)
@@ -141,6 +158,9 @@ def _model(instance: Instance, opset: int) -> onnx.ModelProto:
     ]
     names = [[f"leaf{index}"] for index in range(len(instance.leaves))]
     nodes: list[onnx.NodeProto] = []
+    for leaf in added:
+        names[leaf] = [f"{BLOCKED}{leaf}"]  # a node in the blocked layout has its name of this
+        nodes.append(helper.make_node("MaxPool", [f"leaf{leaf}"], names[leaf], names[leaf][0], kernel_shape=[1, 1]))
     for index, (node, count) in enumerate(zip(instance.nodes, instance.outputs, strict=True)):
         if node.op == PROJECT:
             names.append([names[node.args[0]][int(str(node.attrs["index"]))]])

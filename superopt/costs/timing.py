@@ -27,7 +27,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from superopt.costs.instances import Instance, inputs_of, instance_model
+from superopt.costs.instances import BLOCKED, Instance, inputs_of, instance_model
 from superopt.errors import EvaluationError, OptionError
 
 CPU = "CPUExecutionProvider"
@@ -142,7 +142,7 @@ def _prepared(instance: Instance, runtime: Runtime) -> tuple[onnx.ModelProto, Ma
 
     For the CPU it is what the runtime made of the instance; other providers cannot always write that.
     """
-    proto, feeds = instance_model(instance), inputs_of(instance)
+    proto, feeds = instance_model(instance, blocked=runtime.provider == CPU), inputs_of(instance)
     if runtime.provider != CPU:
         return proto, feeds, True
     made = _optimized(proto, runtime)
@@ -165,46 +165,51 @@ def _without_layout(
 ) -> tuple[onnx.ModelProto, Mapping[str, NDArray[np.generic]]]:
     """The model without conversions of layout at its ends; an input is then what the conversion made of it."""
     graph = proto.graph
-    given = {value.name for value in graph.input}
-    inner = [node for node in graph.node if node.op_type not in _LAYOUT]
-    ends = [
-        node for node in graph.node if node.op_type in _LAYOUT and (node.input[0] in given or not _used(node, inner))
-    ]
-    if not ends or not inner:
+    entries = _entries(graph)
+    rest = [node for node in graph.node if node not in entries]
+    read = {name for node in rest for name in node.input}
+    exits = [node for node in rest if node.op_type in _LAYOUT and node.output[0] not in read]
+    kept = [node for node in rest if node not in exits]
+    if not kept or not (entries or exits):
         return proto, feeds
-    converted = {node.output[0]: node.input[0] for node in ends if node.input[0] in given}
+    wanted = [node.output[0] for node in entries if any(node.output[0] in other.input for other in kept)]
     fed = dict(feeds)
-    if converted:
-        probe = onnx.ModelProto()
-        probe.CopyFrom(proto)
-        del probe.graph.node[:], probe.graph.output[:]
-        probe.graph.node.extend(node for node in ends if node.output[0] in converted)
-        probe.graph.output.extend(onnx.ValueInfoProto(name=name) for name in converted)
-        used = {name for node in probe.graph.node for name in node.input}
-        _keep(probe.graph.input, used)
-        _keep(probe.graph.initializer, used)
+    if wanted:
+        probe = _part(proto, entries, wanted)
         session = _session(probe, runtime, optimized=False)
         fed.update(
-            zip(converted, session.run(None, {name: feeds[name] for name in set(converted.values())}), strict=True)
+            zip(wanted, session.run(None, {value.name: feeds[value.name] for value in probe.graph.input}), strict=True)
         )
-    kept = [node for node in graph.node if node not in ends]
-    results = {node.output[0]: node.input[0] for node in ends}
-    names = [results.get(value.name, value.name) for value in graph.output]
-    made = onnx.ModelProto()
-    made.CopyFrom(proto)
-    del made.graph.node[:], made.graph.output[:], made.graph.value_info[:]
-    made.graph.node.extend(kept)
-    made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    for name in converted:
+    results = {node.output[0]: node.input[0] for node in exits}
+    made = _part(proto, kept, [results.get(value.name, value.name) for value in graph.output])
+    for name in wanted:
         element = onnx.helper.np_dtype_to_tensor_dtype(fed[name].dtype)
         made.graph.input.append(onnx.helper.make_tensor_value_info(name, element, fed[name].shape))
-    used = {name for node in kept for name in node.input}
-    _keep(made.graph.input, used)
     return made, {value.name: fed[value.name] for value in made.graph.input}
 
 
-def _used(node: onnx.NodeProto, others: list[onnx.NodeProto]) -> bool:
-    return any(node.output[0] in other.input for other in others)
+def _entries(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes at the inputs that are there for the layout alone."""
+    given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    found = []
+    for node in graph.node:  # in an order in which they can run
+        if (node.op_type in _LAYOUT or node.name.startswith(BLOCKED)) and given.issuperset(node.input):
+            found.append(node)
+            given.update(node.output)
+    return found
+
+
+def _part(proto: onnx.ModelProto, nodes: list[onnx.NodeProto], outputs: list[str]) -> onnx.ModelProto:
+    """The model of some of a model's nodes."""
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    del made.graph.node[:], made.graph.output[:], made.graph.value_info[:]
+    made.graph.node.extend(nodes)
+    made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    used = {name for node in nodes for name in node.input}
+    _keep(made.graph.input, used)
+    _keep(made.graph.initializer, used)
+    return made
 
 
 def _keep(field: Any, names: set[str]) -> None:
