@@ -230,7 +230,7 @@ def test_slow_models_have_fewer_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
             now += 0.5
 
     monkeypatch.setattr(selection, "Runner", Slow)
-    monkeypatch.setattr(selection.time, "perf_counter", lambda: now)
+    monkeypatch.setattr("superopt.search.selection.time.perf_counter", lambda: now)
     for seconds, rivals, each in ((20.0, 1, 1), (40.0, 2, 1), (80.0, 3, 1), (200.0, 3, 2)):
         models = [superopt.models.model.load(network())] * 4
         latencies, sessions = selection._timed(models, [1.0, 1.0, 1.0], {}, 1, seconds)
