@@ -124,7 +124,7 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     verified = None if start is original else verifier(start)
     fault = verified if verified is not None and not verified.agree else None
     if fault is None and chosen.check_classes:
-        fault = class_fault(descent.search, rules, feeds)
+        fault = class_fault(descent, rules, feeds)
     sound = first_sound(descent, rules, cost_model, verifier) if fault is None else unsound(rules, fault)
     sound = replace(sound, left_out=refuted + sound.left_out)
     dump(sound, descent.search, cost_model)
@@ -136,16 +136,19 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     return Result(outcome.model, report, chosen.external_data)
 
 
-def class_fault(search: Search, rules: RuleSet, feeds: Feeds) -> Verification | None:
-    """What is wrong with the rules as the members of some e-class show, or None where all agree."""
-    model = search.lowered.model
-    opaque = OpaqueRunner(model.proto, model.libraries)
-    with search.clock.stage("check classes"):
-        outcome = classes.check_classes(
-            search.graph, rules, search.limits, model.opset, feeds.values[:CHECKED_FEEDS], opaque
-        )
-    problem = outcome.problem
-    return None if problem is None else Verification(False, True, problem, search.options.numeric)
+def class_fault(descent: Descent, rules: RuleSet, feeds: Feeds) -> Verification | None:
+    """What is wrong with the rules as the members of some e-class show, in bodies too, or None where all agree."""
+    with descent.search.clock.stage("check classes"):
+        for search, values in descent.searches(feeds):
+            model = search.lowered.model
+            opaque = OpaqueRunner(model.proto, model.libraries)
+            problem = classes.check_classes(
+                search.graph, rules, search.limits, model.opset, values.values[:CHECKED_FEEDS], opaque
+            ).problem
+            if problem is not None:
+                where = "" if search is descent.search else f"the body {model.proto.graph.name!r}: "
+                return Verification(False, True, f"{where}{problem}", search.options.numeric)
+    return None
 
 
 def rules_of(chosen: Options) -> RuleSet:

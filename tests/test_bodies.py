@@ -334,6 +334,18 @@ def test_a_wrong_rule_is_found_guilty_in_a_branch_that_no_feed_takes() -> None:
     assert operators(result.model) == ["If", "Conv", "Conv", "Identity", "Relu"]
 
 
+def test_classes_are_checked_in_bodies_too() -> None:
+    """The wrong rule makes nothing that is chosen: only its class shows it."""
+    rules = parse("rule dear: reassociates\n  Relu(x) => Tanh(Tanh(Tanh(x)))\n  from nowhere\n", "wrong.rules")
+    proto = read(BRANCHES, {"w": normal(4, 3, 3, 3), **batchnorm()})
+    found = [
+        superopt.optimize(proto, rules=rules, trust_rules=True, select="modelled", check_classes=check).report
+        for check in (False, True)
+    ]
+    assert found[0]["verified"]
+    assert any(text.startswith("the body 'other': rule dear is unsound") for text in found[1]["problems"])
+
+
 def nest(depth: int) -> onnx.ModelProto:
     """An If in an If in an If; the innermost could do without its Identity."""
     proto = onnx.ModelProto(ir_version=8, opset_import=[helper.make_opsetid("", 17)])

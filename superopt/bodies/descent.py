@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 
 import onnx
 
-from superopt.bodies.bodies import has_bodies, put_back, with_bodies
+from superopt.bodies.bodies import bodies, has_bodies, put_back, with_bodies
 from superopt.bodies.resolve import resolved
 from superopt.cost import CostModel
 from superopt.engine.saturate import Saturation
 from superopt.errors import EvaluationError, VerificationError
 from superopt.extraction import Extraction
+from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
 from superopt.models.model import Model
@@ -106,8 +107,27 @@ class Descent:
             raise VerificationError(f"the body {body.proto.graph.name!r}: {verdict.reason}")
         return run
 
+    def searches(self, feeds: Feeds) -> Iterator[tuple[Search, Feeds]]:
+        """The search of the main graph, with inputs of it, and that of each body in which a rule may find something,
+        with its own."""
+        yield self.search, feeds
+        for body in bodies(self.search.lowered.model):
+            found = self._searched(body)
+            if found is not None:
+                yield found
+
     def _saturated(self, body: Model, rules: RuleSet) -> _Known | None:
-        """A body's own search; None where there is nothing in it that a rule could be about, or it cannot be run."""
+        """What comes of a body; None as in ``_searched``."""
+        found = self._searched(body)
+        if found is None:
+            return None
+        search, feeds = found
+        check = Verifier(body, feeds, search.options, search.clock, bound_of(rules))
+        return _Known(search, search.saturate(rules), check)
+
+    def _searched(self, body: Model) -> tuple[Search, Feeds] | None:
+        """A body's own search and inputs of it; None where there is nothing in it that a rule could be about, or it
+        cannot be run."""
         start = resolved(body)
         lowered = lower(start)
         if start is body and all(node.op in (INPUT, CONST, PROJECT, OPAQUE) for node in lowered.graph.nodes):
@@ -118,8 +138,8 @@ class Descent:
         except EvaluationError:
             return None  # What cannot be verified is left alone.
         graph = settle(lowered.graph, context=start.proto)
-        search = Search(body, lowered, graph, whole.options, quiet, whole.sizes, whole.deadline, start is not body)
-        return _Known(search, search.saturate(rules), Verifier(body, feeds, whole.options, quiet, bound_of(rules)))
+        options, sizes, deadline = whole.options, whole.sizes, whole.deadline
+        return Search(body, lowered, graph, options, quiet, sizes, deadline, start is not body), feeds
 
 
 def saturations(saturation: Saturation, found: Found | None) -> Iterator[Saturation]:
