@@ -294,3 +294,41 @@ def test_models_of_other_interfaces_are_bad_input() -> None:
     other = model_of("agraph (float[1,2,6,6] q) => (float[1,2,6,6] y) { y = Relu(q) }")
     with pytest.raises(ModelError, match="interfaces differ"):
         pair(model_of(CONV), other)
+
+
+def test_operators_that_are_left_alone_are_found_again() -> None:
+    proto = model_of(
+        "agraph (float[2,3] x) => (float[2,3] y) { t = Transpose<perm=[1,0]>(x) u = Transpose<perm=[1,0]>(t) "
+        "y = my.Op(u) }"
+    )
+    proto.opset_import.append(onnx.helper.make_opsetid("my", 1))
+    result = optimize(proto, rules=SETS, select="modelled").model
+    document = pair(proto, result)
+    assert document["graphs"][0]["arrived"]
+    assert rules_in(document["graphs"][0]) == [["transpose-of-transpose"], ["transpose-of-nothing"]]
+
+
+def test_constants_that_were_rounded_otherwise_are_said_to_be() -> None:
+    proto = model_of(CONV)
+    result = optimize(proto, rules=SETS, select="modelled", max_growth="none").model
+    weight = next(tensor for tensor in result.graph.initializer if len(tensor.dims) == 4)
+    values = numpy_helper.to_array(weight).copy()
+    values[0, 0, 0, 0] = np.nextafter(values[0, 0, 0, 0], np.float32(2))
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    document = pair(proto, result)
+    assert document["graphs"][0]["arrived"]
+    assert "1 constants of" in document["reason"]
+
+
+def test_a_way_leads_through_terms_of_the_same_class() -> None:
+    rules = (load_rules("movement") + load_rules("identity")).of_class("exact", ())
+    way = way_of(
+        model_of(
+            "agraph (float[2,3] u) => (float[2,3] a) { p = Transpose<perm=[1,0]>(u) q = Relu(p) "
+            "s = Transpose<perm=[1,0]>(q) a = Relu(s) }"
+        ),
+        rules,
+    )
+    derivation = derivation_of(way, rules)
+    assert all(step.application is not None for step in derivation.steps)
+    assert numbered(derivation.end).text() == numbered(way.chosen).text()

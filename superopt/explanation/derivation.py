@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from superopt.engine.eclasses import EGraph
 from superopt.explanation.applications import Application, Applications, Key, Side
@@ -21,6 +22,11 @@ MOST_STEPS = 100_000
 _PASSES = 4
 _DEEPEST = 60
 """How many requirements of requirements are followed."""
+_ALIKE = 3
+"""How many of these may be for the same e-node, each on another cell of its class."""
+
+_Pending: TypeAlias = tuple[tuple[int, int, Key], ...]
+"""Cells, with their classes, that are being turned into e-nodes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +121,7 @@ class _Replay:
         if self.cells.key(cell) == goal:
             return
         saved, steps = self.cells.mark(), len(self.steps)
-        if not self._become(cell, goal, frozenset()):
+        if not self._become(cell, goal, ()):
             self._restore(saved, steps)
             self._leap(cell, term)
 
@@ -127,14 +133,17 @@ class _Replay:
         node = self.wanted.nodes[term]
         return node.op, tuple(arg if arg == ABSENT else self.classes[arg] for arg in node.args), node.attrs
 
-    def _become(self, cell: int, goal: Key, pending: frozenset[tuple[int, Key]]) -> bool:
+    def _become(self, cell: int, goal: Key, pending: _Pending) -> bool:
         """Turns a cell into an e-node of its class; whether that was possible."""
         number = self.cells.class_of(cell)
         if self.cells.key(cell) == goal:
             return True
-        if (number, goal) in pending or len(pending) > _DEEPEST or len(self.steps) > MOST_STEPS:
+        alike = [other for other, at, wanted in pending if at == number and wanted == goal]
+        if self.cells.now(cell) in alike or len(alike) >= _ALIKE or len(pending) > _DEEPEST:
             return False
-        pending = pending | {(number, goal)}
+        if len(self.steps) > MOST_STEPS:
+            return False
+        pending = (*pending, (self.cells.now(cell), number, goal))
         banned: set[Turn] = set()
         if number not in self._turns:
             self._turns[number] = turns_at(self.applications, number)
@@ -148,7 +157,7 @@ class _Replay:
             banned.add(way[0])
         return True
 
-    def _take(self, cell: int, turn: Turn, pending: frozenset[tuple[int, Key]]) -> bool:
+    def _take(self, cell: int, turn: Turn, pending: _Pending) -> bool:
         """Uses a rule on a cell; whether its arguments could be made what the rule asks for."""
         source = turn.source
         heads = {source.shape.roots[turn.root]: cell}
@@ -166,9 +175,7 @@ class _Replay:
         self._rewrite(turn, {place: found.get(root) for place, root in enumerate(source.shape.roots)}, names)
         return True
 
-    def _other_root(
-        self, source: Side, root: int, found: dict[int, int], pending: frozenset[tuple[int, Key]]
-    ) -> int | None:
+    def _other_root(self, source: Side, root: int, found: dict[int, int], pending: _Pending) -> int | None:
         """A cell that is the term of another root of the rule, over what the first one was found to be over."""
         for other in self.cells.of_class(source.classes[root]):
             mark, steps = self.cells.mark(), len(self.steps)
@@ -178,9 +185,7 @@ class _Replay:
             self._restore(mark, steps)
         return None
 
-    def _fitted(
-        self, side: Side, heads: Mapping[int, int], pending: frozenset[tuple[int, Key]]
-    ) -> dict[int, int] | None:
+    def _fitted(self, side: Side, heads: Mapping[int, int], pending: _Pending) -> dict[int, int] | None:
         """The cells that stand in a side's slots, made to be what it asks for."""
         for _ in range(3):
             before = self.cells.changes
@@ -205,7 +210,7 @@ class _Replay:
                 return found
         return None
 
-    def _unify(self, cell: int, other: int, pending: frozenset[tuple[int, Key]], depth: int = 0) -> bool:
+    def _unify(self, cell: int, other: int, pending: _Pending, depth: int = 0) -> bool:
         """Makes two cells of one class one, where a rule asks for the same term twice: both become the wanted term."""
         if depth > _DEEPEST:
             return False

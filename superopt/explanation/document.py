@@ -29,7 +29,8 @@ class StepDocument(TypedDict):
     """One step: ``before`` became ``after``, both small models in ONNX text (at the newest opset; terms, where there is
     no such text).
 
-    ``rules`` is one rule, or all those that were used at once; ``backward`` tells that it was read from right to left.
+    ``rules`` is one rule; where single ones did not lead on, ``at_once`` is true, and they are those that are known to
+    have had a part in it. ``backward`` tells that it was read from right to left.
     ``where`` names the values that are computed anew, ``inputs`` those that the small models are over, by the rule's
     variables (null where the original has no such value). ``verified`` is null where it could not be told; ``how`` says
     how it was, or why not, ``values`` the two that differ. ``nodes`` counts the graph's operators that run after it.
@@ -37,6 +38,7 @@ class StepDocument(TypedDict):
 
     number: int
     rules: list[str]
+    at_once: bool
     numeric: str
     backward: bool
     where: list[str | None]
@@ -82,7 +84,8 @@ class Counts(TypedDict):
 
 
 class Explanation(TypedDict):
-    """The document. ``missing`` are values of the given result that are not equal to anything under the rules: then
+    """The document. ``reason`` says why nothing was explained, or what is to be said besides.
+    ``missing`` are values of the given result that are not equal to anything under the rules: then
     there is no way to it, and there are no steps."""
 
     format: str
@@ -109,6 +112,7 @@ def step_document(
     return {
         "number": number,
         "rules": list(step.rules),
+        "at_once": step.application is None,
         "numeric": next((one for one in ("approximates", "reassociates", "exact") if one in classes), ""),
         "backward": step.backward,
         "where": [names.get(root) for root in step.roots],
@@ -128,11 +132,21 @@ def folding_document(
 ) -> StepDocument:
     """The step in which formulas over constants are computed; one of them is shown."""
     return {
-        "number": number, "rules": [FOLDING], "numeric": "", "backward": False, "where": list(where), "inputs": {},
-        "before": graph_text("before", formula), "after": f"{folded} constants, each computed and rounded once",
-        "verified": True, "how": "two evaluators agree on every one of them", "sizes": "as in the model",
-        "values": None, "nodes": nodes,
-    }  # fmt: skip
+        "number": number,
+        "rules": [FOLDING],
+        "at_once": False,
+        "numeric": "",
+        "backward": False,
+        "where": list(where),
+        "inputs": {},
+        "before": graph_text("before", formula),
+        "after": f"{folded} constants, each computed and rounded once",
+        "verified": True,
+        "how": "two evaluators agree on every one of them",
+        "sizes": "as in the model",
+        "values": None,
+        "nodes": nodes,
+    }
 
 
 def counts_of(graphs: Sequence[GraphDocument]) -> Counts:
@@ -147,7 +161,7 @@ def counts_of(graphs: Sequence[GraphDocument]) -> Counts:
         "verified": sum(step["verified"] is True for step in steps),
         "wrong": sum(step["verified"] is False for step in steps),
         "untold": sum(step["verified"] is None for step in steps),
-        "several_at_once": sum(len(step["rules"]) > 1 for step in steps),
+        "several_at_once": sum(step["at_once"] for step in steps),
         "by_rule": dict(sorted(by_rule.items(), key=lambda pair: (-pair[1], pair[0]))),
     }
 

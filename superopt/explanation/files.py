@@ -56,5 +56,5 @@ def write_folder(document: Explanation, folder: str) -> None:
 
 def step_file(place: int, number: int, rules: list[str]) -> str:
     """The name of a step's file: ``0-0012-fold-batchnorm-into-conv.md``, the graph's number first."""
-    name = re.sub(r"[^A-Za-z0-9-]+", "-", rules[0] if len(rules) == 1 else "several-rules").strip("-")
+    name = re.sub(r"[^A-Za-z0-9-]+", "-", rules[0] if len(rules) == 1 else "several rules").strip("-")
     return f"{place}-{number:04d}-{name}.md"

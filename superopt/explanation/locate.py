@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from superopt.engine.eclasses import EGraph, ENode
 from superopt.explanation.constants import ConstantValues
-from superopt.terms import ABSENT, CONST, INPUT, Attrs, Node, TensorType, TermGraph, ValueType
+from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, Attrs, Node, OpaqueOperator, TensorType, TermGraph, ValueType
 
 ULPS = 4
 """A constant is a class's value where they differ by no more units in the last place of its largest element: it may
@@ -37,10 +38,10 @@ def located(egraph: EGraph, wanted: TermGraph, values: ConstantValues) -> Locate
 class _Search:
     def __init__(self, egraph: EGraph, wanted: TermGraph, values: ConstantValues) -> None:
         self.egraph, self.wanted, self.values = egraph, wanted, values
-        self.by_form: dict[tuple[str, Attrs], list[tuple[int, ENode]]] = {}
+        self.by_form: dict[_Form, list[tuple[int, ENode]]] = {}
         for number, eclass in enumerate(egraph.classes):
             for node in eclass.nodes:
-                self.by_form.setdefault((node.op, node.attrs), []).append((number, node))
+                self.by_form.setdefault(_form(node, egraph.opaque), []).append((number, node))
         self.known: dict[tuple[int, int], bool] = {}
         self.rounded: set[int] = set()
         self.candidates: list[dict[int, ENode]] = []
@@ -58,7 +59,7 @@ class _Search:
     def _candidates(self, node: Node) -> dict[int, ENode]:
         """The classes that a term may be in, and the node there that it is."""
         found: dict[int, ENode] = {}
-        for number, member in self.by_form.get((node.op, node.attrs), ()):
+        for number, member in self.by_form.get(_form(node, self.wanted.opaque), ()):
             if number in found or len(member.children) != len(node.args):
                 continue
             pairs = zip(node.args, member.children, strict=True)
@@ -165,6 +166,15 @@ class _Search:
         computed = self.values.node(number)
         made = computed if computed is not None else self.egraph.classes[number].nodes[0]
         return made, [(None, child) for child in made.children]
+
+
+_Form: TypeAlias = "tuple[str, Attrs | OpaqueOperator]"
+
+
+def _form(node: ENode | Node, opaque: Mapping[str, OpaqueOperator]) -> _Form:
+    """An operator and its attributes. One that is left alone is told by its content: its key, where it may give another
+    result each time, is of one node of one model."""
+    return node.op, opaque[str(node.attrs["key"])] if node.op == OPAQUE else node.attrs
 
 
 def _may_be(kind: ValueType, wanted: ValueType) -> bool:

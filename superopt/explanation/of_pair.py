@@ -17,13 +17,13 @@ from superopt.laws.trust import lawful
 from superopt.lowering.lower import Lowered, lower
 from superopt.models.interface import interface_difference
 from superopt.models.model import Model
-from superopt.numeric import settle
+from superopt.numeric import materialize, settle
 from superopt.options import Options
 from superopt.pipeline import cost_model_of, feeds_of, rules_of, sizes_of, with_libraries
 from superopt.prepare import prepared
 from superopt.progress import Clock
 from superopt.search.candidates import Search
-from superopt.terms import TermGraph
+from superopt.terms import OPAQUE, TermGraph
 
 _MOST_MISSING = 8
 """How many values that are not found are named."""
@@ -63,11 +63,19 @@ def explain_pair(original: Model, new: Model, options: Options, clock: Clock) ->
     before = graph_cost(graph, cost_model, search.sizes).total
     after = graph_cost(wanted, cost_model, search.sizes).total
     goal = Reached(search, after, running=True)
-    way = Way("", search, saturation, found.chosen, found.classes, frozenset(), wanted, goal)
-    return explained(
+    # What is left alone is known by other keys in the other model, and a constant may differ in its last places.
+    alike = not found.rounded and all(node.op != OPAQUE for node in wanted.nodes)
+    result = wanted if alike else materialize(found.chosen, frozenset(), start.proto)
+    way = Way("", search, saturation, found.chosen, found.classes, frozenset(), result, goal)
+    document = explained(
         [way], rules, cost_model, source=original.label, result=new.label,
         cost={"before": before, "after": after, "unit": cost_model.unit, "model": cost_model.name},
     )  # fmt: skip
+    if found.rounded:
+        document["reason"] = (
+            f"{found.rounded} constants of {new.label} differ in their last places from what the steps make"
+        )
+    return document
 
 
 def _no_way(new: Model, stopped_by: str) -> str:
@@ -79,5 +87,15 @@ def _no_way(new: Model, stopped_by: str) -> str:
 def _named(end: Lowered, wanted: TermGraph, found: Located) -> tuple[str, ...]:
     names = value_names(end)
     known = {after: names[before] for before, after in sorted(replaced_places(end.graph, wanted).items(), reverse=True)}
-    lines = [f"{known.get(term, f'%{term}')} = {wanted.nodes[term].op}(...)" for term in found.missing[:_MOST_MISSING]]
+    shown = found.missing[:_MOST_MISSING]
+    lines = [f"{known.get(term, f'%{term}')} = {_operator(wanted, term)}(...)" for term in shown]
     return (*lines, *([f"and {len(found.missing) - _MOST_MISSING} more"] if found.missing[_MOST_MISSING:] else []))
+
+
+def _operator(graph: TermGraph, term: int) -> str:
+    """What an operator is called."""
+    node = graph.nodes[term]
+    if node.op != OPAQUE:
+        return node.op
+    opaque = graph.opaque[str(node.attrs["key"])]
+    return f"{opaque.domain}.{opaque.op_type}" if opaque.domain else opaque.op_type

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from superopt.explanation.applications import Application, Applications, Key, Side
 
-_FORWARD, _BACKWARD, _OPENED = 1.0, 1.5, 6.0
-"""What a step of a way counts: a rule as it is written, one read from right to left, and one that puts operators around
-a term that had none of them, which can go on for ever."""
+_FORWARD, _BACKWARD, _OPENED = 1.0, 4.0, 8.0
+"""What a step of a way counts: a rule as it is written; one read from right to left, which mostly undoes what led here;
+and one that puts operators around a term that had none of them, which can go on for ever."""
 
 _STRIPPED = 1.0
 """What is reckoned for the rest of a way on which a term is left of its operators: that it is then is not known

@@ -41,6 +41,7 @@ def summary(document: Explanation) -> list[str]:
     if not document["changed"]:
         return [f"{document['source']}: {document['reason']}"]
     counts = document["counts"]
+    noted = [f"{document['reason']}."] if document["reason"] else []
     nodes = document["graphs"][0]["nodes"]
     lines = [f"{counts['steps']} steps lead from {nodes['before']} operators to {nodes['after']}{_bodies(document)}."]
     cost = document["cost"]
@@ -55,7 +56,7 @@ def summary(document: Explanation) -> list[str]:
     if not all(graph["arrived"] for graph in document["graphs"]):
         lines.append("The steps do not end in the result.")
     lines.append("Rules, by steps: " + ", ".join(f"{name} {count}" for name, count in counts["by_rule"].items()) + ".")
-    return [*lines, *_smallest(document)]
+    return [*lines, *noted, *_smallest(document)]
 
 
 def _bodies(document: Explanation) -> str:
@@ -76,7 +77,7 @@ def _smallest(document: Explanation) -> Iterable[str]:
 
 def rule_text(step: StepDocument) -> str:
     """The rule of a step, in words where it is not just one."""
-    if len(step["rules"]) != 1:
+    if step["at_once"]:
         return f"several rules at once: {{{', '.join(step['rules'])}}}"
     return f"{step['rules'][0]} (from right to left)" if step["backward"] else step["rules"][0]
 
