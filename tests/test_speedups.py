@@ -105,6 +105,21 @@ MODELS: dict[str, tuple[str, dict[str, Array]]] = {
         }""",
         {"w": weight(64, 64), "b": weight(64), "u": weight(64, 4), "o": weight(4, 64), "k": number(2)},
     ),
+    "adapter of matrices": (
+        """g (float[32,64] x) => (float[32,64] y) {
+            q = Gemm<transB=1>(x, w, b) d = Gemm<transB=1>(x, u) v = Gemm<transB=1>(d, o) s = Mul(v, k) y = Add(q, s)
+        }""",
+        {"w": weight(64, 64), "b": weight(64), "u": weight(4, 64), "o": weight(64, 4), "k": number(2)},
+    ),
+    "adapter of a convolution": (
+        """g (float[1,16,8,8] x) => (float[1,16,8,8] y) {
+            q = Conv<pads=[1,1,1,1]>(x, w, b) d = Conv<pads=[1,1,1,1]>(x, u) v = Conv(d, o) s = Mul(v, k) y = Add(q, s)
+        }""",
+        {
+            "w": weight(16, 16, 3, 3), "b": weight(16), "u": weight(4, 16, 3, 3), "o": weight(16, 4, 1, 1),
+            "k": number(2),
+        },
+    ),
     "hard swish in parts": (
         """g (float[1,8,8,8] x) => (float[1,8,8,8] y) {
             a = Add(x, three) r = Relu(a) m = Min(r, six) s = Mul(m, sixth) y = Mul(x, s)
@@ -191,6 +206,8 @@ def test_scales_go_through_attention_into_weights() -> None:
 
 def test_adapters_are_merged() -> None:
     assert operators("adapter") == ["MatMul", "Add"]
+    assert operators("adapter of matrices") == ["Gemm"]
+    assert operators("adapter of a convolution") == ["Conv"]
 
 
 @pytest.mark.parametrize(
