@@ -18,7 +18,7 @@ import onnx
 from superopt.cost import CostModel, graph_cost
 from superopt.engine.eclasses import EGraph
 from superopt.engine.saturate import Limits, Saturation
-from superopt.laws import laws
+from superopt.laws.all import POINTS, check_all
 from superopt.laws.laws import LawResult
 from superopt.lowering.lower import lower
 from superopt.models import model as models
@@ -250,12 +250,13 @@ def extract(
     return Chosen(found, cost_model, before, after, dict(clock.seconds))
 
 
-def check_rules(rules: RuleSet, *, points: int = 24, seed: int = 0) -> CheckedRules:
-    """Checks every rule by the law that its text implies, on up to ``points`` instances each.
+def check_rules(rules: RuleSet, *, points: int = POINTS, seed: int = 0, jobs: int = 1) -> CheckedRules:
+    """Checks every rule by the law that its text implies, on up to ``points`` instances each, ``jobs`` rules at a time.
 
     What fails is shown with the smallest instance found; ``failures`` are the results of these.
     """
-    return CheckedRules(tuple(laws.check(rule, points=points, seed=seed) for rule in rules), rules)
+    checked = check_all(rules, points=points, seed=seed, jobs=jobs)
+    return CheckedRules(tuple(one.result for one in checked), rules)
 
 
 def _limits(given: Limits) -> dict[str, int | float]:

@@ -10,12 +10,13 @@ import pytest
 from superopt import rule_text
 from superopt.instantiate import instantiate
 from superopt.laws import laws
+from superopt.laws.all import check_all
 from superopt.laws.firing import fires
 from superopt.laws.instances import Instance, instances
 from superopt.laws.judge import judge_variant
 from superopt.laws.laws import LawResult
 from superopt.laws.variants import with_symbol
-from superopt.rules import Rule
+from superopt.rules import Rule, RuleSet
 from superopt.terms import Attrs
 from superopt.values import Value
 
@@ -268,3 +269,10 @@ def test_the_types_are_compared_in_bfloat16_too() -> None:
     assert result.failed == ("typed",)
     assert result.counterexample is not None
     assert "bfloat16" in result.counterexample.evidence
+
+
+def test_checking_in_parallel_comes_to_the_same() -> None:
+    rules = RuleSet(SHIPPED.rules[:10])
+    alone, together = (list(check_all(rules, points=4, jobs=jobs)) for jobs in (1, 2))
+    assert [one.result for one in together] == [one.result for one in alone]
+    assert [one.rule.name for one in together] == [rule.name for rule in rules]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,24 +63,23 @@ def _texts(rules: RuleSet) -> Iterator[tuple[Rule, ...]]:
     return (tuple(members) for members in found.values())
 
 
-def run_check(names: tuple[str, ...], only: tuple[str, ...], seed: int) -> int:
+def run_check(names: tuple[str, ...], only: tuple[str, ...], *, points: int | None, seed: int, jobs: int) -> int:
     """Checks rules by their laws, a line per rule; whether all pass. A rejected rule passes where its law fails it."""
-    from superopt.laws import laws
+    from superopt.laws.all import POINTS, check_all
 
+    if points is not None and points < 1:
+        raise OptionError(f"points: {points} is out of range, expected a whole number of at least 1")
     rules = _together(names or ("all",))
     if only:
         rules = rules.only(*only)
     console = render.console()
     failures = 0
-    for rule in rules:
-        start = time.perf_counter()
-        result = laws.check(rule, seed=seed)
-        passed = result.passed != (rule.rejected is not None)
-        failures += not passed
-        console.print(
-            f"{'pass' if passed else 'FAIL'}  {rule.name}: {_summary(rule, result, time.perf_counter() - start)}"
-        )
-        if not passed and result.counterexample is not None:
+    for checked in check_all(rules, points=points or POINTS, seed=seed, jobs=jobs):
+        rule, result = checked.rule, checked.result
+        failures += not checked.passed
+        verdict = "pass" if checked.passed else "FAIL"
+        console.print(f"{verdict}  {rule.name}: {_summary(rule, result, checked.seconds)}")
+        if not checked.passed and result.counterexample is not None:
             console.print(textwrap.indent(result.counterexample.text(), "      "))
     console.print(f"{len(rules)} rules, {failures} fail")
     return FAILED if failures else OK

@@ -34,7 +34,11 @@ def rules_show(
 def rules_check(
     files: Annotated[list[str] | None, typer.Argument(metavar="[NAME|FILE]...", show_default=False)] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Check this rule alone; repeatable.")] = None,
+    points: Annotated[
+        int | None, typer.Option(metavar="N", help="Instances of each rule, at most. [default: 24]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the instances.")] = 0,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Rules at a time; -1 for one per processor.")] = -1,
 ) -> None:
     """Test rules by the law that each one's text implies; all that ship, or those of some files.
 
@@ -42,7 +46,7 @@ def rules_check(
     """
     from superopt.cli.rules import run_check
 
-    raise typer.Exit(run_check(tuple(files or ()), tuple(only or ()), seed))
+    raise typer.Exit(run_check(tuple(files or ()), tuple(only or ()), points=points, seed=seed, jobs=jobs))
 
 
 @rules_app.command("import")

@@ -29,6 +29,8 @@ EMPTY_TOO = frozenset((INPUT, CONST, "Concat", "Slice"))
 """Operators some of whose operands may be empty, where what comes out is not."""
 
 TRIES_PER_POINT = 30
+HOPELESS = 240
+"""After how many tries, all in vain, instances that break one condition and keep the others are given up."""
 REPEATS = 2
 """How many instances of one signature (types and attributes) are taken; they differ in content."""
 
@@ -103,6 +105,8 @@ def instances(
     for number in range(points * TRIES_PER_POINT):
         maker = random.Random(f"{seed}/{rule.name}/{dropped}/{large}/{number}")
         made = _attempt(expanded(rule, _counts(rule, maker)), clues, maker, dropped, large)
+        if dropped is not None and not found and number >= HOPELESS:
+            return
         if made is None or seen[made.signature] >= REPEATS:
             continue
         seen[made.signature] += 1
