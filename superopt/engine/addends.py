@@ -64,6 +64,8 @@ def layer_operator(rule: Rule) -> str | None:
 def regrouped_sums(op: str, egraph: EGraph) -> list[Regrouped]:
     """Every sum of three or more addends in which layers of an operator and what varies with the same input alone stand
     apart, put side by side. A sum that is used in several places is not taken apart within another."""
+    if not any(node.op == op for eclass in egraph.classes if not eclass.constant for node in eclass.nodes):
+        return []
     uses = uses_of(egraph)
     known: dict[tuple[int, int], int] = {}
     for number, eclass in enumerate(egraph.classes):
@@ -72,10 +74,14 @@ def regrouped_sums(op: str, egraph: EGraph) -> list[Regrouped]:
                 known[_pair(*node.children)] = number
     found: list[Regrouped] = []
     for number, eclass in enumerate(egraph.classes):
-        if eclass.constant or not isinstance(eclass.type, TensorType) or _layers(egraph, number, op):
+        if eclass.constant or not isinstance(eclass.type, TensorType):
             continue
         parts = _parts(egraph, number, number)
-        if parts is None or (len(uses[number]) == 1 and _parts_hold(egraph, uses, number)):
+        if (
+            parts is None
+            or _layers(egraph, number, op)
+            or (len(uses[number]) == 1 and _parts_hold(egraph, uses, number))
+        ):
             continue
         addends = _addends(egraph, number, op, uses)
         if not 3 <= len(addends) <= MAX_ADDENDS:

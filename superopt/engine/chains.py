@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from superopt.engine.addends import uses_of
 from superopt.engine.eclasses import EGraph, ENode
 from superopt.errors import InferenceError
 from superopt.shapes import infer, join
@@ -42,10 +43,13 @@ class Chain:
     shift: int | None
 
 
-def joined_chains(egraph: EGraph, uses: list[set[int]]) -> list[Chain]:
+def joined_chains(egraph: EGraph) -> list[Chain]:
     """Every chain of the model that is longer than a scale and a shift, once: from where something else uses it, to
-    where it begins or is used by something else as well. ``uses`` are the classes that the model computes from each."""
+    where it begins or is used by something else as well."""
     links = [_link(egraph, number) for number in range(len(egraph.classes))]
+    if not any(link is not None and links[link.of] is not None for link in links):
+        return []
+    uses = uses_of(egraph)
     found: list[Chain] = []
     for number, link in enumerate(links):
         own = any(node.original is not None for node in egraph.classes[number].nodes)
@@ -64,6 +68,8 @@ def joined_chains(egraph: EGraph, uses: list[set[int]]) -> list[Chain]:
 def _link(egraph: EGraph, number: int) -> Link | None:
     """The last link of the chain that a class is, by the model's own node if there is one."""
     eclass = egraph.classes[number]
+    if not any(node.op in LINKS for node in eclass.nodes):
+        return None
     if eclass.constant or not isinstance(eclass.type, TensorType) or any(node.op in LAYERS for node in eclass.nodes):
         return None
     links = [(node, link) for node in eclass.nodes if (link := _of_constant(egraph, number, node)) is not None]

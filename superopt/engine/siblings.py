@@ -59,7 +59,7 @@ def find_siblings(rule: Rule, egraph: EGraph) -> list[Siblings]:
         op = layer_operator(rule)
         return [] if op is None else [_reordered(rule, found, egraph) for found in regrouped_sums(op, egraph)]
     if rule.whole == "chain":
-        return [_shortened(rule, found, egraph) for found in joined_chains(egraph, uses_of(egraph))]
+        return [_shortened(rule, found, egraph) for found in joined_chains(egraph)]
     form = rule.left[0]
     groups: dict[tuple[tuple[int, ...], tuple[Attrs, ...]], dict[int, Member]] = {}
     for number, eclass in enumerate(egraph.classes):
