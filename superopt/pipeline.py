@@ -14,7 +14,7 @@ from superopt.bodies.descent import Descent
 from superopt.cost import CostModel
 from superopt.cost import load as load_cost_model
 from superopt.costs.timing import Runtime
-from superopt.errors import EvaluationError
+from superopt.errors import EvaluationError, SuperoptError
 from superopt.evaluate import check_libraries
 from superopt.explanation.files import check_folder, write_folder
 from superopt.explanation.of_run import explain_run
@@ -132,7 +132,11 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     outcome = Outcome(original, verified, descent.search, cost_model, sound, selection, clock.seconds)
     report = document(outcome)
     if chosen.explain is not None:
-        write_folder(explain_run(outcome, report), chosen.explain)
+        try:
+            write_folder(explain_run(outcome, report), chosen.explain)
+        except SuperoptError as error:
+            # The result is verified whether or not it can be told how it came about.
+            report["problems"].append(f"not explained: {error}")
     return Result(outcome.model, report, chosen.external_data)
 
 

@@ -13,9 +13,10 @@ from onnx import numpy_helper, parser
 
 from benchmarks import models
 from benchmarks.network import TINY
+from superopt import pipeline
 from superopt.cost import CostModel
 from superopt.cost import load as load_cost_model
-from superopt.errors import ModelError, OptionError
+from superopt.errors import EvaluationError, ModelError, OptionError
 from superopt.explanation.applications import Applications
 from superopt.explanation.cells import Cells
 from superopt.explanation.constants import ConstantValues
@@ -332,3 +333,13 @@ def test_a_way_leads_through_terms_of_the_same_class() -> None:
     derivation = derivation_of(way, rules)
     assert all(step.application is not None for step in derivation.steps)
     assert numbered(derivation.end).text() == numbered(way.chosen).text()
+
+
+def test_a_result_that_cannot_be_explained_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise EvaluationError("no such thing")
+
+    monkeypatch.setattr(pipeline, "explain_run", failing)
+    report = optimize(model_of(TURNS), rules=SETS, select="modelled", explain=tmp_path / "why").report
+    assert report["changed"]
+    assert report["problems"] == ["not explained: no such thing"]

@@ -47,7 +47,7 @@ def run_optimize(
         write(to_json(result.report), report)
     console = render.console(stderr=bool(dump))
     render.show(render.optimized(result.report, str(target)), console)
-    if options.explain is not None:
+    if options.explain is not None and (Path(options.explain) / "index.md").is_file():
         render.show([f"explained in {Path(options.explain) / 'index.md'}"], console)
     return OK if result.report["verified"] else FAILED
 
