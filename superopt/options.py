@@ -79,7 +79,9 @@ class Options:
 
     max_growth: float | None = 0.05
     """How much larger the result may be, as a fraction of the model's bytes; None for as large as it gets.
-    Names and attributes do not count where tensors have not grown."""
+    Names and attributes do not count where tensors have not grown. A constant that a rule writes shortly, such as the
+    Fourier matrix in the place of an STFT, is left in operators where it would be too large, for the runtime to unfold
+    when it loads the model."""
 
     select: Select = "measured"
     """Whether the clock has the last word among the candidates, or the cost model (the same bytes every time)."""
