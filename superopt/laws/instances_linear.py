@@ -261,6 +261,7 @@ def matmul(request: Request, dice: Dice) -> Proposal:
         elif kind < 0.8:
             a, b = (*lead, rows, inner), (*under(dice, lead), inner, columns)
         elif kind < 0.87:
+            lead = lead or (dice.pick((1, 2, 3)),)
             a, b = (*under(dice, lead), rows, inner), (*lead, inner, columns)
         elif kind < 0.92:
             a, b = (inner,), (*lead, inner, columns)
