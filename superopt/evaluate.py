@@ -69,7 +69,8 @@ class Runner:
             for library in model.libraries if isinstance(model, Model) else libraries:
                 options.register_custom_ops_library(library)
             data = serialized(model) if isinstance(model, Model) else model.SerializeToString()
-            self.session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+            # Its Python part would print what it does not understand, and try the same again.
+            self.session = ort.InferenceSession(data, options, ["CPUExecutionProvider"], enable_fallback=0)
         except Exception as error:  # onnxruntime's exceptions have no common base of their own
             raise EvaluationError(f"onnxruntime does not load it: {one_line(error)}") from error
         self.outputs = tuple(item.name for item in self.session.get_outputs())

@@ -179,6 +179,20 @@ def test_broken_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str], na
     assert files(folder) == before
 
 
+@pytest.mark.parametrize("text", [b"\x8c", b"\xff\xfe", b"a\x00b"])
+def test_what_is_no_text_is_left_alone_without_a_word_of_the_runtime(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: bytes
+) -> None:
+    """onnxruntime puts the attribute into its message, which Python then cannot read."""
+    larger = helper.make_node("Upsample", ["x", "s"], ["y"], mode=text)
+    path = written(folder, of(larger, constants={"s": np.float32([2])}, opset=9))
+    assert run("optimize", "m.onnx", *FAST) in (0, 1)
+    assert (folder / "m.opt.onnx").read_bytes() == path.read_bytes()
+    out, err = capsys.readouterr()
+    assert "EP Error" not in out + err
+    assert "Traceback" not in err
+
+
 def test_wrong_types_are_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(folder, wrong_type())
     assert run("optimize", "m.onnx", *FAST) in (0, 1)
