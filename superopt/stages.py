@@ -6,7 +6,6 @@ as they are.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from superopt.lowering.lower import lower
 from superopt.models import model as models
 from superopt.models.model import Model
 from superopt.numeric import settle
-from superopt.options import DEFAULT_COST_MODEL, DEFAULT_RULES, Options, options
+from superopt.options import DEFAULT_COST_MODEL, DEFAULT_RULES, LIMITS, Options, options
 from superopt.pipeline import cost_model_of, feeds_of, rules_of, sizes_of
 from superopt.prepare import prepared
 from superopt.progress import Clock, Watcher
@@ -260,4 +259,5 @@ def check_rules(rules: RuleSet, *, points: int = POINTS, seed: int = 0, jobs: in
 
 
 def _limits(given: Limits) -> dict[str, int | float]:
-    return {name: value for name, value in dataclasses.asdict(given).items() if value is not None}
+    found = {name: getattr(given, name) for name in LIMITS}
+    return {name: value for name, value in found.items() if value is not None}
