@@ -218,10 +218,13 @@ def _merge_siblings(
 ) -> tuple[int, bool]:
     """Merges every set that the rule finds and that was not merged before; how many, and whether there was one."""
     snapshot = engine.snapshot()
+    groups = list(find_siblings(rule, snapshot.egraph))
+    if not groups:
+        return 0, False
     expressions = _Expressions(snapshot)
     pairs: list[tuple[str, str]] = []
     found = 0
-    for group in find_siblings(rule, snapshot.egraph):
+    for group in groups:
         # Sets are known by the names of their members, which outlive a merge of classes; their numbers do not.
         names = tuple(sorted(expressions.of(member) or "" for member in group.members))
         if (rule.name, names) not in merged:
