@@ -17,7 +17,7 @@ Threads = Annotated[
 ]
 
 
-@app.command()
+@app.command(short_help="Show what a model is made of.")
 def inspect(
     source: Source,
     cost: Annotated[
@@ -37,7 +37,7 @@ def inspect(
     raise typer.Exit(run_inspect(source, chosen, nodes=nodes, report=report))
 
 
-@app.command("cost")
+@app.command("cost", short_help="Price a model by cost models.")
 def cost_command(
     source: Source,
     cost: Annotated[
@@ -60,7 +60,7 @@ def cost_command(
     raise typer.Exit(run_cost(source, names, chosen, nodes=nodes, seconds=seconds if timed else None, report=report))
 
 
-@app.command()
+@app.command(short_help="Time a model's operators, for the cost model `measured`.")
 def measure(
     sources: Annotated[list[str], typer.Argument(metavar="IN.onnx...", help="The models whose operators are timed.")],
     rules: Annotated[

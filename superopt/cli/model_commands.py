@@ -11,7 +11,7 @@ from superopt.options import SELECTS, VERIFIES
 from superopt.rules import EXCUSES, NUMERIC_CLASSES
 
 
-@app.command()
+@app.command(short_help="Write a model that computes the same outputs faster.")
 def optimize(
     source: Source,
     output: Annotated[
@@ -136,7 +136,7 @@ def optimize(
     raise typer.Exit(run_optimize(source, chosen, output=output, report=report, dump=tuple(dump or ())))
 
 
-@app.command()
+@app.command(short_help="Tell whether two models agree, and how exactly.")
 def verify(
     original: Annotated[str, typer.Argument(metavar="A.onnx", help="The model that is right.", show_default=False)],
     new: Annotated[str, typer.Argument(metavar="B.onnx", help="The model to compare with it.", show_default=False)],

@@ -10,7 +10,7 @@ from superopt.cli.app import DEFAULTS, ReportFile, Source, app
 from superopt.rules import EXCUSES, NUMERIC_CLASSES
 
 
-@app.command()
+@app.command(short_help="Choose the cheapest graph from an e-graph in a file.")
 def extract(
     source: Annotated[
         str,
@@ -31,7 +31,7 @@ def extract(
     raise typer.Exit(run_extract(source, seconds=seconds, report=report))
 
 
-@app.command()
+@app.command(short_help="Compare rule sets and cost models on models.")
 def experiment(
     models: Annotated[list[str], typer.Argument(metavar="MODELS...", help="The models to read.", show_default=False)],
     output: Annotated[
@@ -95,7 +95,7 @@ def experiment(
     raise typer.Exit(run_experiment(grid, output, leave_one_out, Workers(jobs, backend)))
 
 
-@app.command()
+@app.command(short_help="Tell which rules lead from a model to another.")
 def explain(
     original: Annotated[str, typer.Argument(metavar="IN.onnx", help="The model before.", show_default=False)],
     new: Annotated[str, typer.Argument(metavar="OUT.onnx", help="The model after.", show_default=False)],
@@ -148,7 +148,7 @@ def explain(
     raise typer.Exit(run_explain(original, new, chosen, output=output, report=report))
 
 
-@app.command()
+@app.command(short_help="Find the rule that makes a model wrong.")
 def bisect(
     source: Source,
     output: Annotated[
