@@ -16,8 +16,11 @@ from superopt.errors import InputError, SuperoptError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
-COMMANDS = (model_commands, cost_commands, rules_commands, research_commands)
+COMMANDS = (model_commands, cost_commands, research_commands, rules_commands)
 """The modules that register commands, in the order of ``superopt --help``."""
+
+_ORDER = [module.__name__ for module in COMMANDS]
+app.registered_commands.sort(key=lambda command: _ORDER.index(getattr(command.callback, "__module__", "")))
 
 _UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 """Typer exports the leaf of its usage errors and not the root."""
