@@ -230,6 +230,29 @@ def test_limits_stop_with_a_valid_result() -> None:
     assert run(graph, grows, Limits(nodes=10**6, iterations=10**6, seconds=0.3)).stopped_by == "seconds"
 
 
+def test_a_rule_that_finds_more_than_there_may_be_is_given_up_before_it_makes_anything() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[4]")
+    crowded = [build.node("Neg", build.node("Add", x, build.constant(float(i)))) for i in range(9)]
+    many = build.graph(*crowded, build.node("Sqrt", x))
+    crowd = "rule crowd: exact\n  Neg(x) => Mul(x, x)\n"
+    result = run(many, crowd + "rule one: exact\n  Sqrt(x) => Exp(x)\n", Limits(nodes=8, iterations=5))
+    assert result.stopped_by == "nodes"
+    assert [ops(result.egraph, root) for root in result.egraph.roots] == [{"Neg"}] * 9 + [{"Sqrt", "Exp"}]
+
+
+def test_what_is_computed_from_itself_makes_nothing_more() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float32[2,2,1]")
+    moved = build.node("Transpose", x, perm=[2, 1, 0])
+    added = build.node("Add", build.constant(0.0), moved)
+    result = saturate(build.graph(build.node("Mul", added, added)), rule_text.load("default"), Limits(), 21)
+    assert result.stopped_by == "saturated"
+    assert result.egraph.size < 60
+    square = result.egraph.classes[result.egraph.roots[0]]
+    assert "Transpose" in {node.op for node in square.nodes}
+
+
 def test_the_same_graph_gives_the_same_classes() -> None:
     first, second = run(branches(5), SIBLINGS), run(branches(5), SIBLINGS)
     assert first.egraph.classes == second.egraph.classes

@@ -29,6 +29,7 @@ from superopt.engine.engine_text import (
     interchangeable,
     load_row,
     load_table,
+    loops,
     quoted,
     term_text,
 )
@@ -211,10 +212,19 @@ class Engine:
                 self._run([command])
         return number
 
-    def step(self, number: int) -> tuple[int, bool]:
-        """Runs a rule once over all its new matches: how many applied, and whether anything changed."""
-        if not self._run([f"(run find-{number} 1)"])[-1].report.updated:
+    def step(self, number: int, most: int) -> tuple[int, bool]:
+        """Runs a rule once over all its new matches: how many applied, and whether anything changed.
+
+        More than ``most`` are forgotten, not applied: nobody knows how large the e-graph would become. Their number
+        is returned.
+        """
+        found = self._run([f"(run find-{number} 1)"])[-1].report
+        if not found.updated:
             return 0, False
+        matches = sum(found.num_matches_per_rule.values())
+        if matches > most:
+            self._run([f"(run done-{number} 1)"])
+            return matches, False
         self._run([f"(run type-{number} 1)", f"(run ask-{number} 1)"])
         report = self._run([f"(run make-{number} 1)"])[-1].report
         self._run([f"(run done-{number} 1)"])
@@ -223,8 +233,9 @@ class Engine:
         return sum(report.num_matches_per_rule.values()), bool(report.updated)
 
     def settle(self) -> None:
-        """Lets being constant flow through what a step has made."""
-        self._run(["(run-schedule (saturate (run rs-flow)))"])
+        """Lets being constant flow through what a step has made, and keeps rules from nodes that are computed from
+        themselves."""
+        self._run(["(run-schedule (saturate (run rs-flow)) (run rs-loops))"])
 
     def set_aside(self) -> None:
         """Keeps rules from nodes that differ from an earlier one of their class in constant weights alone."""
@@ -245,7 +256,7 @@ class Engine:
         """Makes a constructor known."""
         if made not in self._declared:
             self._declared[made] = None
-            for command in (*declarations(made), *interchangeable(made)):
+            for command in (*declarations(made), *loops(made), *interchangeable(made)):
                 self._run([command])
 
     def add_terms(self, nodes: Sequence[tuple[Node, ValueType, str | None]], number: int) -> list[str]:

@@ -42,6 +42,7 @@ PROGRAM = (
     "(relation same (T T))",
     "(ruleset rs-flow)",
     "(ruleset rs-load)",
+    "(ruleset rs-loops)",
     "(ruleset rs-first)",
     "(ruleset rs-later)",
     "(sort Weights)",
@@ -115,6 +116,20 @@ def declarations(made: Constructor) -> Iterator[str]:
     args = [f"x{index}" for index in range(made.arity)]
     constants = " ".join(f"(is-constant {arg})" for arg in args)
     yield f"(rule ((= e ({made.suffix} {' '.join(args)} s)) {constants}) ((is-constant e)) :ruleset rs-flow)"
+
+
+def loops(made: Constructor) -> Iterator[str]:
+    """The rules that keep other rules from nodes which are computed from their own class.
+
+    ``x + 0`` that has become ``x`` is never chosen. What rules make of it is more of the same, without end where they
+    move the zero about: one that was reshaped or transposed is a formula, and not known to be zero any more.
+    """
+    if made.constant or made.arity > _WIDEST_FLOW:
+        return
+    for index in range(made.arity):
+        args = ["e" if place == index else f"x{place}" for place in range(made.arity)]
+        node = f"({made.suffix} {' '.join([*args, 's'])})"
+        yield f"(rule ((= e {node})) ((subsume {node})) :ruleset rs-loops)"
 
 
 def interchangeable(made: Constructor) -> Iterator[str]:

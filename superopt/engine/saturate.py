@@ -96,6 +96,8 @@ def saturate(
                     turn.resting = 0
             else:
                 break
+        if run.stopped_by is None and any(turn.given_up for turn in turns):
+            run.stopped_by = "nodes"
         return Saturation(
             engine.freeze(), run.stopped_by or "saturated", len(sizes) - 1, tuple(sizes),
             {turn.rule.name: turn.matches for turn in turns}, {turn.rule.name: turn.seconds for turn in turns},
@@ -114,6 +116,7 @@ class _Turn:
     patience: int
     rest: int = 4
     resting: int = 0
+    given_up: bool = False
     matches: int = 0
     seconds: float = 0.0
 
@@ -139,13 +142,14 @@ class _Run:
         """Gives each rule that does not rest one step; whether anything changed."""
         changed = weighted = False
         for turn in turns:
-            if turn.resting:
+            if turn.resting or turn.given_up:
                 continue
             begun = time.perf_counter()
             if turn.rule.siblings:
                 count, updated = _merge_siblings(self.engine, turn.rule, turn.number, self.merged)
             else:
-                count, updated = self.engine.step(turn.number)
+                count, updated = self.engine.step(turn.number, self.most_nodes)
+                turn.given_up = count > self.most_nodes
             if updated:
                 self.engine.settle()
                 weighted |= makes_weighted(turn.rule)
