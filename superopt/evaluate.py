@@ -14,6 +14,7 @@ from onnx import helper
 
 from superopt.errors import EvaluationError, OptionError
 from superopt.kernels import is_float
+from superopt.models.divisions import divisions, trapped
 from superopt.models.model import Model, serialized
 
 Value: TypeAlias = Any
@@ -68,9 +69,11 @@ class Runner:
             self._held = _add_held(model, options) if isinstance(model, Model) else []
             for library in model.libraries if isinstance(model, Model) else libraries:
                 options.register_custom_ops_library(library)
-            data = serialized(model) if isinstance(model, Model) else model.SerializeToString()
+            data = _data(model, optimized)
             # Its Python part would print what it does not understand, and try the same again.
             self.session = ort.InferenceSession(data, options, ["CPUExecutionProvider"], enable_fallback=0)
+        except EvaluationError:
+            raise
         except Exception as error:  # onnxruntime's exceptions have no common base of their own
             raise EvaluationError(f"onnxruntime does not load it: {one_line(error)}") from error
         self.outputs = tuple(item.name for item in self.session.get_outputs())
@@ -89,6 +92,21 @@ class Runner:
         except Exception as error:  # as above
             raise EvaluationError(f"onnxruntime does not run it: {one_line(error)}") from error
         return {name: _plain(result) for name, result in zip(self.outputs, results, strict=True)}
+
+
+def _data(model: Model | onnx.ModelProto, optimized: bool) -> bytes:
+    """The model as onnxruntime is to have it: unoptimized, with divisions of integers by zero as errors of the run.
+
+    Optimized, a model is run as it is, on inputs that it has been run on before; but what stands in bodies may not have
+    been run, and onnxruntime folds it all the same.
+    """
+    proto = model.proto if isinstance(model, Model) else model
+    if optimized and any(division.graph is not proto.graph for division in divisions(proto)):
+        raise EvaluationError("a body may divide an integer by zero, which ends the process where it is folded")
+    asked = proto if optimized else trapped(proto)
+    if asked is proto and isinstance(model, Model):
+        return serialized(model)
+    return bytes(asked.SerializeToString())
 
 
 def check_libraries(paths: Sequence[str]) -> None:

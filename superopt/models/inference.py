@@ -9,6 +9,7 @@ from onnx import shape_inference
 from onnx.shape_inference import InferenceError as OnnxInferenceError
 
 from superopt.models.model import Model
+from superopt.models.scopes import graphs_in
 from superopt.models.tensors import is_external
 from superopt.operators import dtype_name, dtype_number
 from superopt.terms import Dim, TensorType
@@ -18,6 +19,9 @@ _SMALL = 1024
 
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+
+
+_INTEGERS = frozenset(getattr(onnx.TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64))
 
 
 def value_types(model: Model, constant_inputs: frozenset[str]) -> dict[str, TensorType | None]:
@@ -55,6 +59,30 @@ def value_types(model: Model, constant_inputs: frozenset[str]) -> dict[str, Tens
     if any(contradicts(refined.get(name), known, symbols) for name, known in inferred.items()):
         return inferred
     return {name: refined.get(name) or known for name, known in {**inferred, **refined, **hints}.items()}
+
+
+def integer_values(proto: onnx.ModelProto) -> dict[str, int]:
+    """The element types of the integer values of a model, those in its bodies too, by name, as far as ONNX infers them.
+
+    Values of one name in several bodies are taken together: where any is an integer, its type is there.
+    """
+    skeleton = _skeleton(proto, frozenset())
+    try:
+        skeleton = shape_inference.infer_shapes(skeleton, strict_mode=False)
+    except (OnnxInferenceError, ValueError, RuntimeError):
+        skeleton = proto  # what the model declares is all that there is
+    found: dict[str, int] = {}
+    for graph in graphs_in(skeleton.graph):
+        for value in [*graph.input, *graph.value_info, *graph.output]:
+            if value.type.tensor_type.elem_type in _INTEGERS:
+                found[value.name] = value.type.tensor_type.elem_type
+        for tensor in graph.initializer:
+            if tensor.data_type in _INTEGERS:
+                found[tensor.name] = tensor.data_type
+        for node in graph.node:
+            if node.op_type == "Constant" and node.attribute and node.attribute[0].t.data_type in _INTEGERS:
+                found[node.output[0]] = node.attribute[0].t.data_type
+    return found
 
 
 def tensor_type(declared: onnx.TypeProto) -> TensorType | None:
