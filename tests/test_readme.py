@@ -63,6 +63,8 @@ def test_what_readme_says_to_run_runs(tmp_path: Path) -> None:
                 if program == "make":
                     continue
                 assert program == "superopt"
+                if words[0] == "optimize" and "modelled" not in words:
+                    words += ["--tune", "1"]  # the clock decides less surely, and everything else is the same
                 done = python(SUPEROPT, *words, folder=tmp_path)
                 assert done.returncode == 0, f"superopt {words}\n{done.stdout}{done.stderr}"
                 ran += 1
