@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import onnx
+from onnx import defs
+
 from superopt.errors import RuleError
-from superopt.operators import FORMS, Operator, operator
+from superopt.expressions import evaluate
+from superopt.operators import DTYPE_ATTRIBUTES, FORMS, Operator, dtype_name, operator
 from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Star, Var
-from superopt.values import FUNCTIONS
+from superopt.values import FUNCTIONS, Unknown
 
 ErrorAt = Callable[[str, ast.expr], RuleError]
 
-BUILTINS = frozenset("constant len min max sum all any tuple range sorted abs int float zip".split())
-"""Functions that expressions may call beside the registered ones; ``constant(x, ...)``: all these are constant."""
+_MANY = 1_000
+BUILTINS: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("len", "all", "any", "tuple", "sorted", "abs", "int", "float"), (1, 1)),
+    **dict.fromkeys(("constant", "min", "max", "zip"), (1, _MANY)),
+    "sum": (1, 2), "range": (1, 3),
+}  # fmt: skip
+"""Functions that expressions may call beside the registered ones, and how many arguments they take at least and at
+most; ``constant(x, ...)``: all these are constant."""
 
 _ALLOWED = (
     ast.Constant, ast.Name, ast.Load, ast.Tuple, ast.UnaryOp, ast.USub, ast.Not, ast.BinOp, ast.Add, ast.Sub, ast.Mult,
@@ -23,6 +34,14 @@ _ALLOWED = (
     ast.NotIn, ast.BoolOp, ast.And, ast.Or, ast.IfExp, ast.Subscript, ast.Slice, ast.Attribute, ast.Call, ast.keyword,
     ast.GeneratorExp, ast.comprehension, ast.Store, ast.Is, ast.IsNot, ast.Starred,
 )  # fmt: skip
+
+_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "INT": (int, "a whole number"), "FLOAT": ((int, float), "a number"), "STRING": (str, "a text"),
+}  # fmt: skip
+"""What an attribute of a schema's type is in a rule, in Python and in words."""
+
+_DTYPES = tuple(dtype_name(number) for number in onnx.TensorProto.DataType.values() if number)
+"""The names of element types."""
 
 
 @dataclass
@@ -138,6 +157,7 @@ def expression(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
         if isinstance(node, ast.Call):
             if not isinstance(node.func, ast.Name) or (node.func.id not in FUNCTIONS and node.func.id not in BUILTINS):
                 raise error(f"no function {ast.unparse(node.func)} is registered for rules", at)
+            _check_call(node, node.func.id, error)
         elif isinstance(node, ast.Attribute):
             if not isinstance(node.value, ast.Name) or node.value.id not in scope.bundles:
                 raise error("'.name' reads an attribute of a '**bundle' of the left side", at)
@@ -147,6 +167,68 @@ def expression(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
             if not scope.knows(node.id):
                 raise error(f"{node.id} is not bound by the left side", at)
     return Expr(ast.unparse(tree), tree)
+
+
+def _check_call(call: ast.Call, name: str, error: ErrorAt) -> None:
+    """Raises RuleError where a function that rules may call does not take these arguments; a star may stand for any."""
+    plain = [arg for arg in call.args if not isinstance(arg, ast.Starred)]
+    starred = len(plain) < len(call.args)
+    keywords = [item.arg for item in call.keywords]
+    if None in keywords:
+        raise error(f"{name}(**...): arguments by name were expected", call)
+    if name in FUNCTIONS:
+        signature = inspect.signature(FUNCTIONS[name].call)
+        bind = signature.bind_partial if starred else signature.bind
+        try:
+            bind(*plain, **dict.fromkeys(filter(None, keywords)))
+        except TypeError as wrong:
+            raise error(f"{name}: {wrong}: {name}({_parameters(signature)}) was expected", call) from wrong
+        return
+    least, most = BUILTINS[name]
+    unknown = [keyword for keyword in keywords if not (name in ("min", "max") and keyword == "default")]
+    if unknown:
+        raise error(f"{name} takes no argument {unknown[0]} by name", call)
+    if len(plain) > most or (not starred and len(plain) < least):
+        wanted = f"{least} or more" if most == _MANY else f"{least}" if least == most else f"{least} to {most}"
+        raise error(f"{name} has {len(plain)} arguments: {wanted} were expected", call)
+
+
+def _parameters(signature: inspect.Signature) -> str:
+    """The parameters as a rule writes them: what has a default in brackets, what repeats with dots."""
+    shown = []
+    for item in signature.parameters.values():
+        many = item.kind is inspect.Parameter.VAR_POSITIONAL
+        shown.append(f"{item.name}..." if many else item.name if item.default is item.empty else f"[{item.name}]")
+    return ", ".join(shown)
+
+
+def _check_value(spec: Operator, name: str, value: Expr, tree: ast.expr, error: ErrorAt) -> None:
+    """Raises RuleError where an attribute is given a value, by a text without names, that the operator cannot have."""
+    if any(isinstance(node, (ast.Name, ast.Attribute)) for node in ast.walk(value.tree)):
+        return
+    try:
+        given = evaluate(value, {})
+    except Unknown as wrong:
+        raise error(f"{spec.name}'s {name} has no value: {wrong}", tree) from wrong
+    wanted = _wanted(spec, name, given)
+    if wanted:
+        raise error(f"{spec.name}'s {name} is {given!r}: {wanted} was expected", tree)
+
+
+def _wanted(spec: Operator, name: str, given: object) -> str:
+    """What an attribute holds by the operator's schema, where this value is not of that kind; else nothing."""
+    if (spec.name, name) in DTYPE_ATTRIBUTES:
+        return "" if given == spec.defaults.get(name) or given in _DTYPES else f"one of {', '.join(_DTYPES)}"
+    declared = defs.get_schema(spec.name).attributes.get(name)
+    if declared is None:
+        # An input in ONNX: a number or numbers.
+        items = given if isinstance(given, tuple) else (given,)
+        return "" if all(isinstance(item, (int, float)) for item in items) else "a number or a tuple of numbers"
+    declared_type = str(declared.type).rpartition(".")[2]
+    kind, text = _KINDS.get(declared_type.removesuffix("S"), (object, ""))
+    if not declared_type.endswith("S"):
+        return "" if isinstance(given, kind) else text
+    return "" if isinstance(given, tuple) and all(isinstance(item, kind) for item in given) else f"a tuple, each {text}"
 
 
 def _apply(tree: ast.Call, scope: Scope, error: ErrorAt, *, left: bool) -> Apply:
@@ -169,7 +251,9 @@ def _apply(tree: ast.Call, scope: Scope, error: ErrorAt, *, left: bool) -> Apply
         if keyword.arg not in spec.attributes:
             known = ", ".join(spec.attributes) or "none"
             raise error(f"{spec.name} has no attribute {keyword.arg} in normal form: {known}", keyword.value)
-        attrs.append((keyword.arg, _attribute(keyword.value, scope, error, left=left)))
+        value = _attribute(keyword.value, scope, error, left=left)
+        _check_value(spec, keyword.arg, value, keyword.value, error)
+        attrs.append((keyword.arg, value))
     if rest is None:
         _check_named(spec, {name for name, _ in attrs}, tree, error)
     return Apply(spec.name, tuple(args), tuple(attrs), rest)

@@ -22,6 +22,8 @@ from superopt.shipped import rule_files, rules_dir
 _HEADER = re.compile(
     r"(?P<kind>rule|rejected)\s+(?P<name>[a-z0-9][a-z0-9.-]*)\s*:\s*(?P<numeric>[a-z]+)(?P<rest>.*)", re.DOTALL
 )
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_NAMED = re.compile(r"(?:rule|rejected)\s+([^\s:]+)\s*:")
 _CLAUSE = re.compile(r"(let|when|only if|from|for|because)\b")
 _WITHIN = re.compile(r"within\s+([0-9.eE+-]+)")
 _IGNORING = re.compile(r"ignoring\s+([a-z, -]+)")
@@ -29,6 +31,8 @@ _WHOLES = {
     "addends": "'addends(Add(Add(F(...), y), G(...))) => Add(Add(F(...), G(...)), y)' was expected",
     "chain": "chain(...) of two scales or shifts, or two of both, and what they are together, was expected",
 }
+_BYTE_ORDER_MARK = "\ufeff"
+"""What some editors write at the beginning of a file in UTF-8: it is no part of the text."""
 _SETS = ("siblings", *_WHOLES)
 """What a left side may be wrapped in: its terms are then found between steps, as sets or as wholes."""
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -144,10 +148,12 @@ def _named_lists() -> Mapping[str, tuple[str, ...]]:
 
 def parse(text: str, file: str = "<text>") -> RuleSet:
     """The rules of a text, in order. Raises RuleError (``file:line:column: what, and what was expected``)."""
+    if not isinstance(text, str):
+        raise RuleError(f"{type(text).__name__} is no text: the text of rules was expected", file=file)
     rules: list[Rule] = []
     groups: dict[str, tuple[str, ...]] = {}
     names: dict[str, int] = {}
-    for block in _blocks(text, file):
+    for block in _blocks(text.removeprefix(_BYTE_ORDER_MARK), file):
         if block.text.startswith("group"):
             name, members = _group(block)
             groups[name] = members
@@ -205,6 +211,11 @@ def _rules(block: Span, groups: Mapping[str, tuple[str, ...]]) -> Iterator[Rule]
     header_end, clauses = _clauses(block)
     header = _HEADER.fullmatch(block.text[:header_end].strip())
     if header is None:
+        begun = _NAMED.match(block.text[:header_end])
+        if begun is not None and _NAME.fullmatch(begun[1]) is None:
+            raise block.error(
+                f"{begun[1]!r} is no name of a rule: kebab-case was expected (small letters and digits, joined by '-')"
+            )
         raise block.error("'rule NAME: CLASS' or 'rejected NAME: CLASS because \"...\"' was expected")
     draft = _header(block, header)
     families = [_family(clause, groups) for key, clause in clauses if key == "for"]
@@ -271,8 +282,10 @@ def _family(clause: Span, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, t
     members: list[str] = []
     for part in (part.strip() for part in match[2].split(",")):
         if part[:1].islower() and part not in groups:
-            known = ", ".join(groups) or "none is defined above"
-            raise clause.error(f"{part} is no group: one of {known} was expected")
+            above = f"one of {', '.join(groups)}" if groups else f"'group {part} = Operator, ...' above"
+            raise clause.error(f"{part} is no group: {above} was expected, or names of operators")
+        if not part:
+            raise clause.error("a name is missing between commas: a group or an operator was expected")
         members += groups.get(part, (part,))
     return match[1], tuple(members)
 

@@ -168,3 +168,71 @@ def test_a_bracket_without_its_other_half_is_named_by_its_place(equation: str, p
 def test_brackets_in_texts_do_not_count() -> None:
     (rule,) = parse("rule r: exact\n  Pad(x, v, mode='(', pads=p) => Pad(x, v, mode=\"(\", pads=p)\n")
     assert rule.name == "r"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ('rule a: exact\n  Cast(x, to="float33") => x', "2:14", "Cast's to is 'float33': one of float32, "),
+        ('rule a: exact\n  Cast(x, to=a) => Cast(x, to="half")', "2:31", "Cast's to is 'half': one of"),
+        ("rule a: exact\n  Transpose(x, perm=1) => x", "2:21", "Transpose's perm is 1: a tuple, each a whole number"),
+        ('rule a: exact\n  Softmax(x, axis="1") => x', "2:19", "Softmax's axis is '1': a whole number"),
+        ('rule a: exact\n  Reshape(x, shape="1") => x', "2:20", "Reshape's shape is '1': a number or a tuple of"),
+        ("rule a: exact\n  Softmax(x, axis=1 // 0) => x", "2:19", "Softmax's axis has no value"),
+    ],
+)
+def test_an_attribute_is_of_the_kind_that_its_operator_has(text: str, where: str, what: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        parse(text + "\n", "f.rules")
+    assert str(caught.value).startswith(f"f.rules:{where}: {what}")
+
+
+@pytest.mark.parametrize(
+    ("condition", "what"),
+    [
+        ("positive(x, 3)", "positive: too many positional arguments: positive(value) was expected"),
+        ("positive()", "positive: missing a required argument: 'value': positive(value) was expected"),
+        ("positive(x, of=x)", "positive: got an unexpected keyword argument 'of'"),
+        ("not (rank(x) == 2 and positive(x, 3))", "positive: too many"),
+        ("len() == 2", "len has 0 arguments: 1 were expected"),
+        ("sum(x, x, x) == 2", "sum has 3 arguments: 1 to 2 were expected"),
+        ("constant()", "constant has 0 arguments: 1 or more were expected"),
+    ],
+)
+def test_functions_are_given_as_many_arguments_as_they_take(condition: str, what: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        parse(f"rule a: exact\n  Relu(Relu(x)) => Relu(x)\n  when {condition}\n", "f.rules")
+    assert str(caught.value).startswith("f.rules:3:")
+    assert what in str(caught.value)
+
+
+def test_a_star_stands_for_any_number_of_arguments() -> None:
+    assert parse("rule a: exact\n  Concat(*xs, axis=a) => Concat(*xs, axis=own_axis(a, *xs))\n  when same_rank(*xs)\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("rule a: exact\n  F(F(x)) => F(x)\n  for F in nope", "nope is no group: 'group nope = Operator, ...' above"),
+        ("group g = Abs\nrule a: exact\n  F(x) => x\n  for F in nope", "nope is no group: one of g was expected"),
+        ("rule a: exact\n  F(F(x)) => F(x)\n  for F in Relu,, Abs", "a name is missing between commas"),
+        ("rule A_b: exact\n  Relu(Relu(x)) => Relu(x)", "'A_b' is no name of a rule: kebab-case was expected"),
+        ("rule a_b: exact\n  Relu(Relu(x)) => Relu(x)", "'a_b' is no name of a rule: kebab-case was expected"),
+        ("rule a: Exact\n  Relu(Relu(x)) => Relu(x)", "'rule NAME: CLASS'"),
+    ],
+)
+def test_a_name_that_is_none_is_told_with_what_is(text: str, what: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        parse(text + "\n", "f.rules")
+    assert what in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.rules"
+    path.write_text("rule a: exact\n  Relu(Relu(x)) => Relu(x)\n", encoding="utf-8-sig")
+    assert [rule.name for rule in load(path)] == ["a"]
+
+
+def test_what_is_no_text_is_a_rule_error() -> None:
+    with pytest.raises(RuleError, match="NoneType is no text"):
+        parse(None)  # type: ignore[arg-type]
