@@ -219,7 +219,16 @@ def test_the_interchange_form_goes_round(tmp_path: Path) -> None:
         ('{"nodes": {"a": {}}}', "'eclass'"),
         ('{"nodes": {"a": {"eclass": "x", "children": ["b"]}}, "root_eclasses": ["x"]}', "child 'b'"),
         ('{"nodes": {"a": {"eclass": "x", "cost": -1}}, "root_eclasses": ["x"]}', "cost -1"),
-        ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": ["y"]}', "root 'y'"),
+        ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": ["y"]}', "root 'y': no node is of such a class"),
+        ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": [1]}', "root 1, expected a list of names"),
+        ('{"nodes": {"a": {"eclass": "x", "cost": 1' + 400 * "0" + '}}, "root_eclasses": ["x"]}', "above 1.8e+308"),
+        ('{"nodes": {"a": {"eclass": "x", "cost": true}}, "root_eclasses": ["x"]}', "cost True"),
+        (
+            '{"nodes": {"a": {"eclass": "x", "cost": 1e308, "children": ["b"]}, "b": {"eclass": "y", "cost": 1e308}},'
+            ' "root_eclasses": ["x"]}',
+            "the costs add up to infinity",
+        ),
+        (100_000 * "[", "too deep to be read"),
         ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": []}', "no roots"),
         ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": "x"}', "list"),
         ('{"nodes": {"a": {"eclass": "x", "children": ["a"]}}, "root_eclasses": ["x"]}', "no finite derivation"),
@@ -233,6 +242,13 @@ def test_a_wrong_interchange_file_is_one_line(tmp_path: Path, text: str, what: s
     assert what in str(error.value)
     assert str(error.value).startswith(f"{file}: ")
     assert "\n" not in str(error.value)
+
+
+def test_a_packed_file_that_is_cut_off_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "cut.json.gz"
+    file.write_bytes((DATA / "tensat__vgg.json.gz").read_bytes()[:-20])
+    with pytest.raises(ModelError, match="cannot be unpacked"):
+        interchange.read(file)
 
 
 def test_the_command_prints_the_choice_and_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import sys
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +45,10 @@ def read(path: str | Path) -> NamedProblem:
         document = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror or error}), expected a JSON file") from error
+    except (EOFError, zlib.error) as error:
+        raise ModelError(f"{path}: cannot be unpacked ({error}), expected a JSON file in gzip's form") from error
+    except RecursionError as error:
+        raise ModelError(f"{path}: lists in lists too deep to be read, expected an e-graph") from error
     except ValueError as error:
         raise ModelError(f"{path}: {error}, expected a JSON file") from error
     return parse(document, str(path))
@@ -70,16 +76,17 @@ def parse(document: Any, file: str) -> NamedProblem:
         if unknown:
             raise ModelError(f"{file}: node {name!r} has child {unknown[0]!r}, expected the name of a node")
         children.append(tuple(number[owner[kid]] for kid in kids))
-        cost = nodes[name].get("cost", 1.0)
-        if isinstance(cost, bool) or not isinstance(cost, (int, float)) or math.isnan(cost) or cost < 0:
-            raise ModelError(f"{file}: node {name!r} has cost {cost!r}, expected a number that is not negative")
-        costs.append(float(cost))
+        costs.append(_cost(nodes[name].get("cost", 1.0), f"{file}: node {name!r}"))
+    if math.isinf(sum(cost for cost in costs if cost < math.inf)):
+        raise ModelError(f"{file}: the costs add up to infinity, expected a sum below {sys.float_info.max:.2g}")
     roots = document.get("root_eclasses", [])
     wrong = (
         [root for root in roots if not isinstance(root, str) or root not in number]
         if isinstance(roots, list)
         else [roots]
     )
+    if wrong and isinstance(roots, list) and isinstance(wrong[0], str):
+        raise ModelError(f"{file}: root {wrong[0]!r}: no node is of such a class, expected the 'eclass' of a node")
     if wrong:
         raise ModelError(f"{file}: root {wrong[0]!r}, expected a list of names of classes in 'root_eclasses'")
     if not roots:
@@ -92,6 +99,18 @@ def parse(document: Any, file: str) -> NamedProblem:
         if not found[number[root]]:
             raise ModelError(f"{file}: root {root!r} has no finite derivation, expected one without a cycle")
     return NamedProblem(problem, tuple(names), tuple(class_names))
+
+
+def _cost(given: object, where: str) -> float:
+    """A node's cost, infinite where it cannot be chosen."""
+    try:
+        cost = math.nan if isinstance(given, bool) or not isinstance(given, (int, float)) else float(given)
+    except OverflowError as error:
+        largest = f"{sys.float_info.max:.2g}"
+        raise ModelError(f"{where} has a whole number above {largest} as its cost, expected less") from error
+    if not cost >= 0:
+        raise ModelError(f"{where} has cost {given!r}, expected a number that is not negative")
+    return cost
 
 
 def document(named: NamedProblem, operators: Mapping[int, str] | None = None) -> dict[str, Any]:
