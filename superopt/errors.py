@@ -66,6 +66,14 @@ class NumericError(EvaluationError):
     """Two independent evaluators disagree about the value of a constant."""
 
 
+class RangeError(EvaluationError):
+    """Constants that are finite numbers, and not near any that their element type has; ``terms`` are their indices."""
+
+    def __init__(self, message: str, terms: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.terms = terms
+
+
 class EGraphError(SuperoptError):
     """The e-graph engine failed."""
 

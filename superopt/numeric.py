@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 
 from superopt.crosscheck import NOT_CHECKED, check_equal, second_values
-from superopt.errors import EvaluationError, NumericError
+from superopt.errors import EvaluationError, NumericError, RangeError
 from superopt.evaluate import Runner
 from superopt.kernels import FLOAT64, Array, apply, dtype_of
 from superopt.models.tensors import constant_of_array
@@ -26,6 +26,7 @@ from superopt.terms import (
     TensorType,
     TermGraph,
     ValueType,
+    type_text,
 )
 from superopt.verification.truth import OpaqueRunner, round_to
 
@@ -52,13 +53,18 @@ def constant_terms(graph: TermGraph) -> list[bool]:
 
 
 def materialize(
-    graph: TermGraph, runtime: frozenset[int] = frozenset(), context: onnx.ModelProto | None = None
+    graph: TermGraph,
+    runtime: frozenset[int] = frozenset(),
+    context: onnx.ModelProto | None = None,
+    own: frozenset[int] = frozenset(),
 ) -> TermGraph:
     """The graph with its constant terms as constants, but for those in ``runtime``, which stay operators.
 
     Each is evaluated in float64 and rounded once to its type, and every array is checked with a second evaluator.
-    ``context`` is the model that opaque operators come from.
-    Raises NumericError where the two disagree, EvaluationError where a term cannot be computed.
+    ``context`` is the model that opaque operators come from; terms that are its ``own`` may leave the range of their
+    type, as they do there.
+    Raises NumericError where the two disagree, RangeError where a constant leaves the range of its type, and
+    EvaluationError where a term cannot be computed.
     """
     constant = constant_terms(graph)
     kept = [
@@ -80,8 +86,14 @@ def materialize(
                 stack.append(arg)
     _refuse_unfolding(graph, sorted(wanted))
     made: dict[int, Constant] = {}
+    lost: list[int] = []
     for batch in _batches(graph, sorted(wanted)):
-        made.update(_computed(graph, batch, context))
+        computed, out_of_range = _computed(graph, batch, context)
+        made.update(computed)
+        lost += [index for index in out_of_range if index not in own]
+    if lost:
+        what = f"constant %{lost[0]} ({graph.nodes[lost[0]].op})"
+        raise RangeError(f"{what} leaves the range of {type_text(graph.types[lost[0]])}", tuple(lost))
     return replaced(graph, made)
 
 
@@ -133,7 +145,10 @@ def _elements(kind: ValueType) -> int:
     return (kind.size or 0) if isinstance(kind, TensorType) else 0
 
 
-def _computed(graph: TermGraph, wanted: Sequence[int], context: onnx.ModelProto | None) -> dict[int, Constant]:
+def _computed(
+    graph: TermGraph, wanted: Sequence[int], context: onnx.ModelProto | None
+) -> tuple[dict[int, Constant], list[int]]:
+    """The values of terms, and which of them leave the range of their types."""
     cone = _cone(graph, wanted)
     values: dict[int, tuple[Array | None, ...]] = {}
     bounds: dict[int, float] = {}
@@ -175,6 +190,7 @@ def _computed(graph: TermGraph, wanted: Sequence[int], context: onnx.ModelProto 
     leaves.clear()
     used.clear()
     made: dict[int, Constant] = {}
+    out_of_range: list[int] = []
     for place, index in enumerate(wanted):
         value, other = values.pop(index)[0], second[place]
         second[place] = np.zeros(0)
@@ -186,7 +202,28 @@ def _computed(graph: TermGraph, wanted: Sequence[int], context: onnx.ModelProto 
             bound = max(bound, 2.0**-20 * float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)))
         check_equal(what, value, other, bound)
         made[index] = _rounded(what, value, graph.types[index])
-    return made
+        if _leaves_range(value, made[index]):
+            out_of_range.append(index)
+    return made, out_of_range
+
+
+_SMALLEST_NORMAL = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126}
+
+
+def _leaves_range(value: Array, made: Constant) -> bool:
+    """Whether a finite element became infinite, or all that is not zero is so small that the type has few of its bits.
+
+    Beside larger ones a small element is a rounding error like others; alone, it is what everything is multiplied by.
+    """
+    smallest = _SMALLEST_NORMAL.get(made.type.dtype)
+    if smallest is None or value.dtype != np.float64:
+        return False
+    rounded = np.asarray(made.array(), np.float64)
+    finite = np.isfinite(value)
+    if bool(np.any(finite & ~np.isfinite(rounded))):
+        return True
+    largest = float(np.max(np.abs(value), initial=0.0, where=finite))
+    return 0.0 < largest < smallest and bool(np.any(finite & (rounded != value)))
 
 
 def _rounded(what: str, value: Array, kind: ValueType) -> Constant:

@@ -78,6 +78,8 @@ def check_target(what: str, target: Path, *others: str) -> None:
             raise OptionError(f"{target}: is also the file {other} of this run, expected another {what} file")
     if target.is_dir():
         raise OptionError(f"{target}: is a directory, expected an {what} file")
+    if target.exists() and not target.is_file():
+        raise OptionError(f"{target}: is no regular file, expected one, or a name that is free, for the {what}")
     if not target.parent.is_dir():
         raise OptionError(f"{target}: {target.parent} is not a directory, expected the {what} in one that exists")
     if not os.access(target.parent, os.W_OK):

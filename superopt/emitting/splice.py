@@ -41,9 +41,11 @@ def spliced(
         placeholder(constant, name) if name in held else tensor_of_constant(constant, name)
         for name, constant in new.items()
     )
-    inputs = {value.name for value in proto.graph.input}
-    all_listed = all(tensor.name in inputs for tensor in proto.graph.initializer)
-    _list_inputs(result, lowered.constant_inputs, used, new, all_listed)
+    early = proto.ir_version < _FREE_INITIALIZERS
+    _keep(
+        target.input,
+        [item.name not in lowered.constant_inputs or (early and item.name in used) for item in target.input],
+    )
     present = {name for node in target.node for name in node.output}
     present.update(value.name for value in target.input)
     present.update(tensor.name for tensor in target.initializer)
@@ -71,11 +73,23 @@ def _annotated(lowered: Lowered, written: Written) -> list[str]:
     ]
 
 
+_FREE_INITIALIZERS = 4
+"""From this IR version on an initializer need not be an input."""
+
+
 def _with_constant_nodes(
     lowered: Lowered, nodes: Sequence[tuple[int, onnx.NodeProto]], used: Mapping[str, Constant]
 ) -> tuple[list[tuple[int, onnx.NodeProto]], dict[str, Constant]]:
-    """Adds the Constant nodes that are used; tells the constants that have to become initializers."""
+    """Adds the Constant nodes that are used; tells the constants that have to become initializers.
+
+    Before IR version 4 every initializer is an input, which a caller may override. What was made here is no input that
+    the original had, and so is a node there; but where a model does not list its own (no checker passes it, runtimes
+    do), it is an initializer like those.
+    """
     graph = lowered.model.proto.graph
+    inputs = {value.name for value in graph.input}
+    all_listed = all(tensor.name in inputs for tensor in graph.initializer)
+    as_nodes = all_listed and lowered.model.proto.ir_version < _FREE_INITIALIZERS
     stored = {tensor.name for tensor in graph.initializer} | {item.values.name for item in graph.sparse_initializer}
     makers = {name: index for index, node in enumerate(graph.node) for name in node.output}
     outputs = {value.name for value in graph.output}
@@ -84,7 +98,7 @@ def _with_constant_nodes(
         if lowered.constant_keys.get(name) == constant.key:
             if name not in stored:
                 found.append((makers[name], graph.node[makers[name]]))
-        elif name in outputs:
+        elif name in outputs or as_nodes:
             value = tensor_of_constant(constant, "")
             found.append((-1, onnx.helper.make_node("Constant", [], [name], value=value)))
         else:
@@ -103,25 +117,6 @@ def _keep(field: object, wanted: Iterable[bool]) -> None:
     gone = [index for index, keep in enumerate(wanted) if not keep]
     for index in reversed(gone):
         del field[index]  # type: ignore[attr-defined]
-
-
-def _list_inputs(
-    result: onnx.ModelProto,
-    constant_inputs: frozenset[str],
-    used: set[str],
-    new: Mapping[str, Constant],
-    all_listed: bool,
-) -> None:
-    """Before IR version 4 every initializer is listed as an input; later, what was taken for constant is no input.
-
-    A model of before that does not list its own (no checker passes it, runtimes do) has no new inputs either.
-    """
-    graph = result.graph
-    early = result.ir_version < 4
-    _keep(graph.input, [item.name not in constant_inputs or (early and item.name in used) for item in graph.input])
-    if early and all_listed:
-        for tensor in list(graph.initializer)[len(graph.initializer) - len(new) :]:
-            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
 
 
 def _holds(value: onnx.ValueInfoProto, present: set[str], terms: Mapping[str, int], graph: TermGraph) -> bool:

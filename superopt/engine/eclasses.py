@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from superopt.terms import ABSENT, Attrs, Constant, OpaqueOperator, ValueType, type_text
 
@@ -61,6 +61,15 @@ class EGraph:
             for index, eclass in enumerate(self.classes)
         ]
         return "\n".join([*lines, "roots " + " ".join(f"%{root}" for root in self.roots)]) + "\n"
+
+
+def without_classes(egraph: EGraph, numbers: Iterable[int]) -> EGraph:
+    """The e-graph in which these classes cannot be computed."""
+    gone = frozenset(numbers)
+    classes = tuple(
+        replace(eclass, nodes=()) if number in gone else eclass for number, eclass in enumerate(egraph.classes)
+    )
+    return replace(egraph, classes=classes)
 
 
 def _node_text(node: ENode) -> str:

@@ -141,7 +141,11 @@ def carried_over(
 
 @contextlib.contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A path beside ``target`` to write to; it becomes ``target`` when the block ends well, and is gone otherwise."""
+    """A path beside ``target`` to write to; it becomes ``target`` when the block ends well, and is gone otherwise.
+
+    Where ``target`` is a symbolic link, the file that it leads to is the one that is written.
+    """
+    target = Path(os.path.realpath(target))
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     os.close(handle)
     temporary = Path(name)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from superopt.cost import CostModel, graph_cost
 from superopt.emitting.correspondence import same_values
 from superopt.emitting.emit import emit
+from superopt.engine.eclasses import without_classes
 from superopt.engine.saturate import Limits, Saturation, saturate
+from superopt.errors import RangeError
 from superopt.extraction import Extraction, Extractor, distance, extract, several
 from superopt.lowering.lower import Lowered
 from superopt.models.model import Model
@@ -43,6 +45,14 @@ CAUTION = 0.25
 _EFFORT = 3.0
 """How hard extraction tries to prove its choice optimal, in the units of ``extract``: some seconds on a graph that
 resists. What is left open then is a gap of a few percent by a cost model that is less exact than that."""
+
+
+_MOST_UNFIT = 8
+"""How often a choice is made again without constants that do not fit their types."""
+
+
+class _UnfitError(RangeError):
+    """Constants that do not fit their types; ``terms`` are their classes in the e-graph."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +137,17 @@ class Search:
     def choose(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
         """The cheapest model that has grown no more than allowed, bodies left as they are; it may be the same model.
 
-        None where every model has grown too much.
+        None where every model has grown too much. What needs a constant beyond the range of its type is chosen again
+        without that. Raises RangeError where it needs others again and again.
         """
+        for _ in range(_MOST_UNFIT):
+            try:
+                return self._choose(saturation, cost_model)
+            except _UnfitError as error:
+                saturation = replace(saturation, egraph=without_classes(saturation.egraph, error.terms))
+        return self._choose(saturation, cost_model)
+
+    def _choose(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
         extraction = self._extract(saturation, cost_model, None)
         found = self.within_bounds(saturation, cost_model, extraction)
         if found is not None:
@@ -209,10 +228,19 @@ class Search:
             )
 
     def _made(self, saturation: Saturation, extraction: Extraction, cost_model: CostModel) -> Found:
+        egraph = saturation.egraph
+        own = frozenset(
+            term
+            for term, number in enumerate(extraction.classes)
+            if any(node.original is not None for node in egraph.classes[number].nodes)
+        )
         with self.clock.stage("materialize"):
-            graph = materialize(extraction.graph, extraction.runtime, self.lowered.model.proto)
+            try:
+                graph = materialize(extraction.graph, extraction.runtime, self.lowered.model.proto, own)
+            except RangeError as error:
+                classes = tuple(dict.fromkeys(extraction.classes[term] for term in error.terms))
+                raise _UnfitError(str(error), classes) from error
         with self.clock.stage("emit"):
-            egraph = saturation.egraph
             same = same_values(
                 self.lowered.graph, self.graph, egraph.class_of, extraction.graph, extraction.classes, graph
             )
