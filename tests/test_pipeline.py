@@ -398,7 +398,7 @@ def test_a_batchnorm_behind_a_tiny_layer_is_folded(
 @pytest.mark.parametrize(
     ("version", "listed", "constant", "inputs"),
     [
-        (3, "wstmv", True, ["x", "Conv_W", "Conv_B"]),
+        (3, "wstmv", True, ["x"]),
         (3, "wstmv", False, ["x", *"wstmv"]),
         (3, "", False, ["x"]),
         (3, "w", True, ["x"]),
@@ -407,7 +407,7 @@ def test_a_batchnorm_behind_a_tiny_layer_is_folded(
         (4, "", False, ["x"]),
     ],
 )
-def test_new_weights_are_inputs_only_where_all_weights_are_and_must_be(
+def test_new_weights_are_no_inputs_and_the_models_own_stay_what_they_were(
     version: int, listed: str, constant: bool, inputs: list[str]
 ) -> None:
     model = tiny("Conv", [1, 2, 3, 3], [2, 2, 2, 2], 2)
@@ -422,7 +422,8 @@ def test_new_weights_are_inputs_only_where_all_weights_are_and_must_be(
     )
     result = optimized(model, initializers_are_constant=constant)
     assert [value.name for value in result.model.graph.input] == inputs
-    assert operators(result) == (["Conv", "BatchNormalization"] if "w" in inputs else ["Conv"])
+    runs = [operator for operator in operators(result) if operator != "Constant"]
+    assert runs == (["Conv", "BatchNormalization"] if "w" in inputs else ["Conv"])
     if version >= 4 or listed == "wstmv":
         onnx.checker.check_model(model)
         onnx.checker.check_model(result.model)
