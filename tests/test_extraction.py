@@ -20,9 +20,10 @@ from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
 from superopt.extraction import Extractor, Problem, extract, greedy, interchange, several, solve
 from superopt.extraction.formulation import cycle_cuts, formulate
-from superopt.extraction.heuristics import value
-from superopt.extraction.reduction import opened
+from superopt.extraction.heuristics import heuristic, value
+from superopt.extraction.reduction import opened, simplify
 from superopt.extraction.solvers import Effort, branch, propagate, relax
+from superopt.extraction.tightening import tighten
 from superopt.terms import ABSENT, Attrs, Constant, TensorType, TermGraph
 
 DATA = Path(__file__).parent / "data"
@@ -178,6 +179,52 @@ def test_an_effort_of_nothing_is_no_worse_than_greedy_and_says_so() -> None:
     assert solution.status == "effort"
     assert 0 < solution.bound < solution.cost <= greedy(problem).cost
     assert solve(problem, seconds=0.0).status == "seconds"
+
+
+class Ticks:
+    """A clock that goes on by a second each time that it is asked."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 2, 3, 5, 8, 20, 50, 200])
+def test_time_may_be_over_at_any_moment(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = Ticks()
+    for name in ("solve", "solvers"):
+        monkeypatch.setattr(sys.modules[f"superopt.extraction.{name}"], "time", ticks)
+    published = interchange.read(DATA / "tensat__vgg.json.gz").problem
+    solution = solve(published, seconds=seconds)
+    assert 4.85 < solution.cost <= greedy(published).cost
+    assert 0 < solution.bound < 4.85077
+    for seed in range(30):
+        problem = random_problem(random.Random(seed))
+        optimum = brute_force(problem)
+        if optimum < math.inf:
+            found = solve(problem, seconds=seconds)
+            assert found.bound - 1e-9 <= optimum <= found.cost + 1e-9
+
+
+def test_reductions_ask_the_clock() -> None:
+    problem = interchange.read(DATA / "tensat__resnet50.json.gz").problem
+    asked = 0
+
+    def late() -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    part = opened(problem)
+    simplify(part, late)
+    assert asked == 1
+    tighten(part, math.inf, late)
+    assert asked == 2
+    chosen, cost = heuristic(part, late)
+    assert cost == value(part.items, part.roots, chosen) < math.inf
 
 
 def test_refuses_costs_that_are_not_costs() -> None:

@@ -87,6 +87,8 @@ def _must_rows(program: Formulation, part: Part) -> list[Row]:
     if len(part.items) > MASKS_AT_MOST // 10:
         return []
     found = masks(part.items, part.roots)
+    if found is None:
+        return []
     owners = list(found.position)
     rows: list[Row] = []
     budget = _MUST_ROWS_AT_MOST

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from superopt.extraction.reduction import Items, Part
+from superopt.extraction.reduction import Items, Late, Part, never
 
 Chosen = dict[int, int]
 """The number of the chosen item by class."""
@@ -95,8 +95,9 @@ def by_trees(items: Items, price: Callable[[int, int], float], share: Mapping[in
     return chosen
 
 
-def by_sets(items: Items) -> Chosen:
-    """For each class the item of the least cost where a class below it is paid once; never cyclic."""
+def by_sets(items: Items, late: Late = never) -> Chosen:
+    """For each class the item of the least cost where a class below it is paid once; never cyclic, and not complete
+    where it gets late."""
     position = {owner: bit for bit, owner in enumerate(items)}
     paid = np.zeros(len(items))
     below: dict[int, int] = {}
@@ -113,7 +114,7 @@ def by_sets(items: Items) -> Chosen:
     heapq.heapify(heap)
     chosen: Chosen = {}
     size = (len(items) + 7) // 8
-    while heap:
+    while heap and not late():
         _, _, owner, index = heapq.heappop(heap)
         if owner in chosen:
             continue
@@ -137,13 +138,13 @@ def by_sets(items: Items) -> Chosen:
     return chosen
 
 
-def repriced(part: Part, start: Chosen, rounds: int = _REPRICINGS) -> tuple[Chosen, float]:
+def repriced(part: Part, start: Chosen, late: Late = never, rounds: int = _REPRICINGS) -> tuple[Chosen, float]:
     """Improves a choice by choosing again by trees, each class's cost divided by how often the last choice used it."""
     best, best_cost = start, value(part.items, part.roots, start)
     current = start
     uses: dict[int, float] = {}
     for _ in range(rounds):
-        order = needed(part.items, part.roots, current)
+        order = None if late() else needed(part.items, part.roots, current)
         if order is None:
             break
         count: dict[int, int] = dict.fromkeys(part.roots, 1)
@@ -163,19 +164,19 @@ def repriced(part: Part, start: Chosen, rounds: int = _REPRICINGS) -> tuple[Chos
     return best, best_cost
 
 
-def exchanged(part: Part, start: Chosen) -> tuple[Chosen, float]:
+def exchanged(part: Part, start: Chosen, late: Late = never) -> tuple[Chosen, float]:
     """Improves a choice by exchanging single items as long as that makes it cheaper, or as cheap with more preferred
     ones."""
     items, roots = part.items, part.roots
     chosen, cost = dict(start), value(items, roots, start)
     work = 0
     improved = True
-    while improved and work < _EXCHANGE_WORK:
+    while improved and work < _EXCHANGE_WORK and not late():
         improved = False
         order = needed(items, roots, chosen) or []
         for owner in reversed(order):
             for index, item in enumerate(items[owner]):
-                if index == chosen[owner] or work >= _EXCHANGE_WORK:
+                if index == chosen[owner] or work >= _EXCHANGE_WORK or late():
                     continue
                 if any(child not in chosen for child in item.children):
                     continue
@@ -190,11 +191,12 @@ def exchanged(part: Part, start: Chosen) -> tuple[Chosen, float]:
     return chosen, cost
 
 
-def heuristic(part: Part) -> tuple[Chosen, float]:
-    """The best choice that the heuristics find, and what it costs (without ``part.cost``)."""
+def heuristic(part: Part, late: Late = never) -> tuple[Chosen, float]:
+    """The best choice that the heuristics find, and what it costs (without ``part.cost``); where it is late, the one of
+    the least trees."""
     starts = [by_trees(part.items, lambda owner, index: part.items[owner][index].cost)]
     if part.size * len(part.items) <= _GREEDY_SETS_AT_MOST:
-        starts.append(by_sets(part.items))
-    found = [repriced(part, start) for start in starts]
+        starts.append(by_sets(part.items, late))
+    found = [repriced(part, start, late) for start in starts]
     best, _ = min(found, key=lambda pair: pair[1])
-    return exchanged(part, best)
+    return exchanged(part, best, late)

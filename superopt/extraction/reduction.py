@@ -8,7 +8,7 @@ is left falls into independent components; ``tightening`` works on each of these
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -32,6 +32,14 @@ class Item(NamedTuple):
 
 
 Items: TypeAlias = dict[int, list[Item]]
+
+Late: TypeAlias = Callable[[], bool]
+"""Whether the time is over: what asks leaves off where it is and stays sound."""
+
+
+def never() -> bool:
+    """The time is not over."""
+    return False
 
 
 @dataclass
@@ -94,9 +102,9 @@ def opened(problem: Problem) -> Part:
     return Part(items, roots)
 
 
-def simplify(part: Part) -> None:
-    """Settles what is forced and dissolves classes without a choice, until nothing changes. Changes ``part`` in
-    place."""
+def simplify(part: Part, late: Late = never) -> None:
+    """Settles what is forced and dissolves classes without a choice, until nothing changes or, after a first round, it
+    is late. Changes ``part`` in place."""
     while True:
         before = (len(part.items), part.size, sum(len(item.children) for kept in part.items.values() for item in kept))
         _drop_hopeless(part)
@@ -106,7 +114,13 @@ def simplify(part: Part) -> None:
         _settle_forced(part)
         _dissolve_aliases(part)
         _inline(part)
-        if before == (len(part.items), part.size, sum(len(i.children) for kept in part.items.values() for i in kept)):
+        after = (len(part.items), part.size, sum(len(item.children) for kept in part.items.values() for item in kept))
+        if before == after:
+            return
+        if late():
+            # What the last steps have made hopeless or needless is not to be met again.
+            _drop_hopeless(part)
+            _drop_unreachable(part)
             return
 
 

@@ -129,7 +129,7 @@ def solve(problem: Problem, effort: float = DEFAULT_EFFORT, seconds: float | Non
     start = time.monotonic()
     left = Effort(effort, None if seconds is None else start + seconds)
     part = opened(problem)
-    simplify(part)
+    simplify(part, left.is_late)
     whole = _Piece(part, _Incumbent(), inner=[_prepared(piece, left) for piece in components(part)])
     _search(list(whole.open_pieces()), left)
     _, picks, bound = whole.gathered()
@@ -155,21 +155,21 @@ def _prepared(part: Part, effort: Effort) -> _Piece:
     """A component, reduced, with the best solution of the heuristics and the bound of the relaxation. Uses up
     ``part``."""
     incumbent = _Incumbent()
-    if len(part.items) > _SPINE_ABOVE:
-        promote_spine(part)
+    if len(part.items) > _SPINE_ABOVE and not effort.late:
+        promote_spine(part, effort.is_late)
         pieces = components(part)
         if len(pieces) != 1:
             return _Piece(part, incumbent, inner=[_prepared(piece, effort) for piece in pieces])
-    chosen, _ = heuristic(part)
+    chosen, _ = heuristic(part, effort.is_late)
     incumbent.offer(part, chosen)
     while True:
         if effort.late:
             return _Piece(part, incumbent, _floor(part))
-        tighten(part, incumbent.cost)
+        tighten(part, incumbent.cost, effort.is_late)
         pieces = components(part)
         if len(pieces) != 1:
             return _Piece(part, incumbent, inner=[_prepared(piece, effort) for piece in pieces])
-        chosen, _ = heuristic(part)
+        chosen, _ = heuristic(part, effort.is_late)
         if incumbent.offer(part, chosen):
             continue
         program = formulate(part)
@@ -179,7 +179,7 @@ def _prepared(part: Part, effort: Effort) -> _Piece:
             return replace(piece, program=None)
         if not dropped:
             return piece
-        simplify(part)
+        simplify(part, effort.is_late)
 
 
 def _search(pieces: list[_Piece], effort: Effort) -> None:

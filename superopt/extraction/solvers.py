@@ -44,6 +44,10 @@ class Effort:
             self.timed_out = True
         return self.timed_out
 
+    def is_late(self) -> bool:
+        """``late``, for what is given a function to ask."""
+        return self.late
+
     @property
     def spent(self) -> bool:
         return self.late or self.units <= 0

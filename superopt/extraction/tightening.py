@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 
-from superopt.extraction.reduction import Item, Items, Part, class_graph, knots, simplify
+from superopt.extraction.reduction import Item, Items, Late, Part, class_graph, knots, never, simplify
 
 MASKS_AT_MOST = 20_000
 """Classes of a component beyond which masks take too much memory (a quadratic number of bits)."""
@@ -40,14 +40,16 @@ class Masks:
         return needed
 
 
-def masks(items: Items, roots: list[int]) -> Masks:
-    """The bit sets of a component."""
+def masks(items: Items, roots: list[int], late: Late = never) -> Masks | None:
+    """The bit sets of a component; None where it is late before they are whole."""
     graph = class_graph(items)
     graph.add_edges_from((_ROOT, root) for root in roots)
     order = list(nx.dfs_postorder_nodes(graph, _ROOT))[:-1]
     position = {owner: bit for bit, owner in enumerate(order)}
     immediate = nx.immediate_dominators(graph, _ROOT)
-    must = _must(items, position)
+    must = _must(items, position, late)
+    if must is None:
+        return None
     always = 0
     for root in roots:
         always |= must[root]
@@ -69,8 +71,9 @@ def masks(items: Items, roots: list[int]) -> Masks:
     return Masks(position, must, dominators, certain, {owner: knot_bits[knot[owner]] for owner in order})
 
 
-def _must(items: Items, position: dict[int, int]) -> dict[int, int]:
-    """The greatest fixpoint of: a class, and what all its items have in common of what their children must have."""
+def _must(items: Items, position: dict[int, int], late: Late) -> dict[int, int] | None:
+    """The greatest fixpoint of: a class, and what all its items have in common of what their children must have; None
+    where it is late before that."""
     everything = (1 << len(position)) - 1
     must = dict.fromkeys(position, everything)
     users: dict[int, list[int]] = {owner: [] for owner in position}
@@ -80,6 +83,8 @@ def _must(items: Items, position: dict[int, int]) -> dict[int, int]:
     queue = deque(position)
     queued = set(position)
     while queue:
+        if late():
+            return None
         owner = queue.popleft()
         queued.discard(owner)
         common = everything
@@ -98,7 +103,7 @@ def _must(items: Items, position: dict[int, int]) -> dict[int, int]:
     return must
 
 
-def promote_spine(part: Part) -> None:
+def promote_spine(part: Part, late: Late = never) -> None:
     """Makes roots of classes that every solution needs, as far as that is seen without masks; and simplifies.
 
     Of each item only the child that takes the longest to derive is looked at: what lies on every path from a root down
@@ -118,7 +123,7 @@ def promote_spine(part: Part) -> None:
             needed[owner] = None
             owner = above[owner]
     part.roots = list(needed)
-    simplify(part)
+    simplify(part, late)
 
 
 def _levels(items: Items) -> dict[int, int]:
@@ -148,21 +153,24 @@ def _levels(items: Items) -> dict[int, int]:
     return level
 
 
-def tighten(part: Part, upper: float) -> None:
+def tighten(part: Part, upper: float, late: Late = never) -> None:
     """Drops items that only cycles could use, that another makes pointless, or that lead above ``upper``; and
     simplifies.
 
-    Changes ``part`` in place, until nothing changes. ``upper`` is the cost of a known solution of this part.
+    Changes ``part`` in place, until nothing changes or it is late. ``upper`` is the cost of a known solution of this
+    part.
     """
     while part.items and len(part.items) <= MASKS_AT_MOST:
         before = part.size
-        found = masks(part.items, part.roots)
+        found = masks(part.items, part.roots, late)
+        if found is None:
+            return
         _promote_roots(part, found)
         kept = {owner: _worthwhile(owner, ways, found) for owner, ways in part.items.items()}
         part.items = kept
-        _drop_expensive(part, found, upper)
-        simplify(part)
-        if part.size == before:
+        _drop_expensive(part, found, upper, late)
+        simplify(part, late)
+        if part.size == before or late():
             return
 
 
@@ -196,7 +204,7 @@ def _worthwhile(owner: int, ways: list[Item], found: Masks) -> list[Item]:
     return [ways[index] for index in sorted(chosen)]
 
 
-def _drop_expensive(part: Part, found: Masks, upper: float) -> None:
+def _drop_expensive(part: Part, found: Masks, upper: float, late: Late) -> None:
     """Drops items that cost more than ``upper`` together with all that they force."""
     count = len(found.position)
     least = np.zeros(count)
@@ -206,6 +214,8 @@ def _drop_expensive(part: Part, found: Masks, upper: float) -> None:
     for owner, ways in part.items.items():
         if len(ways) < 2:
             continue
+        if late():
+            return
         base = found.certain[owner]
         floor = _sum(base, least)
         here = least[found.position[owner]]
