@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,11 @@ def load(name_or_path: str | Path, runtime: Runtime | None = None) -> CostModel:
     (by default the CPU, with threads as onnxruntime chooses); ``measured@PROVIDER`` names another provider. Raises
     ``CostModelError`` (``file: what, expected``).
     """
+    return _load(name_or_path, runtime, ())
+
+
+def _load(name_or_path: str | Path, runtime: Runtime | None, adding: tuple[Path, ...]) -> CostModel:
+    """``adding`` are the files that are being read, each of which adds the next one, the last of them this model."""
     name, at, provider = str(name_or_path).partition("@")
     if name == MEASURED:
         where = runtime or Runtime()
@@ -66,12 +72,18 @@ def load(name_or_path: str | Path, runtime: Runtime | None = None) -> CostModel:
             )
         path = shipped.cost_models_dir() / f"{name_or_path}.toml"
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise CostModelError(f"{path}: cannot be read ({error.strerror}), expected a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CostModelError(f"{path}: {error}, expected a TOML file") from error
-    return parse(data, str(path), load)
+    except RecursionError as error:
+        raise CostModelError(f"{path}: lists in lists too deep to be read, expected a cost model") from error
+    here = path.resolve()
+    if here in adding:
+        ring = " adds ".join(file.name for file in (*adding[adding.index(here) :], here))
+        raise CostModelError(f"{path}: adds itself ({ring}), expected models in [plus] that do not")
+    return parse(data, str(path), lambda other: _load(other, None, (*adding, here)))
 
 
 def measured(runtime: Runtime, database: Database | None = None) -> CostModel:
@@ -174,7 +186,11 @@ def graph_cost(
     stored = sorted({str(node.attrs["key"]) for node in graph.nodes if node.op == CONST})
     total = sum(item.cost for item in priced)
     return CostBreakdown(
-        total, cost_model.unit, cost_model.name, tuple(priced), sum(graph.constants[key].nbytes for key in stored)
+        _finite(total, cost_model),
+        cost_model.unit,
+        cost_model.name,
+        tuple(priced),
+        sum(graph.constants[key].nbytes for key in stored),
     )
 
 
@@ -187,9 +203,15 @@ def model_cost(lowered: Lowered, cost_model: CostModel, sizes: Mapping[str, int]
         item if number == 0 else replace(item, body=True) for number, part in enumerate(parts) for item in part.nodes
     ]
     return CostBreakdown(
-        sum(part.total for part in parts), cost_model.unit, cost_model.name, tuple(nodes),
+        _finite(sum(part.total for part in parts), cost_model), cost_model.unit, cost_model.name, tuple(nodes),
         sum(part.constant_bytes for part in parts),
     )  # fmt: skip
+
+
+def _finite(total: float, cost_model: CostModel) -> float:
+    if math.isinf(total):
+        raise CostModelError(f"{cost_model.name}: the prices of the model add up to infinity, expected smaller prices")
+    return total
 
 
 def value_names(lowered: Lowered) -> list[str]:

@@ -311,6 +311,22 @@ def test_cost_prices_a_model_by_operator(folder: Path, capsys: pytest.CaptureFix
     assert words[-1] == ["all", "3", "3"]
 
 
+def test_cost_models_of_one_name_have_columns_of_their_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for where in (".", "other"):
+        Path(where).mkdir(exist_ok=True)
+        for file in ("a.toml", "b.toml"):
+            Path(where, file).write_text('name = "nodes"\nunit = "u"\n[price]\nnode = 2\n')
+    for given, heads in (
+        (("nodes", "a.toml", "b.toml"), ["nodes", "a.toml", "b.toml"]),
+        (("a.toml", "other/a.toml", "flops"), ["a.toml", "other/a.toml", "flops"]),
+        (("a.toml", "a.toml"), ["nodes"]),
+    ):
+        asked = [word for one in given for word in ("--cost", one)]
+        assert run("cost", "m.onnx", *asked, "--not-timed", "--report", "r.json") == 0
+        assert [model["name"] for model in json.loads(Path("r.json").read_text())["models"]] == heads
+        capsys.readouterr()
+
+
 def test_rules_are_listed_shown_and_checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("rules", "list") == 0
     out = capsys.readouterr().out

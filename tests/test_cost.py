@@ -144,7 +144,12 @@ GOOD = '[price]\nnode = 1\n[family.f]\noperators = ["Relu"]\n'
         ('["Relu"]', '["Relu"]\nblock = 0', "block = 0"),
         ('["Relu"]', '["Relu"]\nkind = "wide"', "kind = 'wide'"),
         ("[price]", "[prices]", "'prices'"),
-        ('unit = "u"', 'unit = "u"\nfuses = "tvm"', "fuses = 'tvm', expected one of"),
+        ('unit = "u"', 'unit = "u"\nfuses = "tvm"', "fuses = 'tvm', expected one of onnxruntime"),
+        ("node = 1", f"node = 1{400 * '0'}", "node = a whole number of more than 20 digits, expected a finite number"),
+        ("node = 1", f"node = {10_000 * '['}", "too deep to be read, expected"),
+        ('["Relu"]', '["Convv"]', "operators has 'Convv', expected operators of ONNX"),
+        ('["Relu"]', '["Convv"]', "is Conv meant?"),
+        ('["Relu"]', f'["Relu"]\nblock = 1{400 * "0"}', "in [family.f], expected a whole number"),
         ('name = "m"', "name = 3", "name = 3, expected a text"),
     ],
 )
@@ -160,6 +165,34 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, old: str, new: s
     assert what in str(error.value)
     assert "expected" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_family_may_name_operators_of_other_domains(tmp_path: Path) -> None:
+    file = tmp_path / "m.toml"
+    file.write_text('name = "m"\nunit = "u"\n[family.f]\noperators = ["com.microsoft.Gelu", "Loop", "Opaque"]\n')
+    assert load(file).families["f"].operators == ("com.microsoft.Gelu", "Loop", "Opaque")
+
+
+def test_a_model_that_adds_itself_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, other in (("a", "b"), ("b", "a"), ("c", "roofline"), ("d", "c")):
+        plus = f"{other}.toml" if len(other) == 1 else other
+        Path(f"{name}.toml").write_text(f'name = "{name}"\nunit = "u"\n[plus]\n"{plus}" = 1\n')
+    with pytest.raises(CostModelError, match=r"a\.toml: adds itself \(a\.toml adds b\.toml adds a\.toml\), expected"):
+        load("a.toml")
+    assert load("d.toml").plus[0][1].name == "c"
+
+
+def test_prices_that_add_up_to_infinity_are_refused(tmp_path: Path) -> None:
+    onnx.save(small_model(), tmp_path / "m.onnx")
+    with pytest.raises(CostModelError, match="m: the prices of the model add up to infinity, expected smaller"):
+        cost(tmp_path / "m.onnx", CostModel("m", "u", node=1e308))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_cost_model(tmp_path: Path) -> None:
+    file = tmp_path / "m.toml"
+    file.write_text('name = "m"\nunit = "u"\n', encoding="utf-8-sig")
+    assert load(file).name == "m"
 
 
 def test_an_unknown_name_says_what_there_is(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from superopt.cost import load as load_cost_model
 from superopt.cost import model_cost
@@ -40,10 +43,14 @@ def run_cost(
     if seconds is not None and (not math.isfinite(seconds) or seconds < 0):
         raise OptionError(f"seconds: {seconds} is out of range, expected a number of at least 0")
     model = load(source)
+    names = tuple(dict.fromkeys(names))
     models = [load_cost_model(name, Runtime(threads=options.threads)) for name in names]
     lowered = lower(model)
     feeds = feeds_of(model, options)
-    breakdowns = [model_cost(lowered, each, sizes_of(feeds)) for each in models]
+    breakdowns = [
+        replace(model_cost(lowered, each, sizes_of(feeds)), model=title)
+        for each, title in zip(models, _titles(names, [each.name for each in models]), strict=True)
+    ]
     taken: tuple[list[Profiled], float] | None = None
     untimed = ""
     if seconds is not None:
@@ -59,6 +66,14 @@ def run_cost(
         write(to_json(document), report)
     render.show(costs_text(document, nodes=nodes), render.console())
     return OK
+
+
+def _titles(given: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What cost models are called beside each other: by their names, or where several have the same, by their files'
+    names, or the files' paths."""
+    files = [Path(one).name if one.endswith(".toml") else name for one, name in zip(given, names, strict=True)]
+    titles = [file if names.count(name) > 1 else name for file, name in zip(files, names, strict=True)]
+    return [one if titles.count(title) > 1 else title for one, title in zip(given, titles, strict=True)]
 
 
 def _timed(model: Model, feed: Feed, threads: int, seconds: float) -> tuple[list[Profiled], float]:

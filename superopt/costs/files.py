@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onnx import defs
+
 from superopt.costs.model import CostModel, Family
 from superopt.errors import CostModelError
+from superopt.operators import FORMS
 from superopt.shipped import FUSIONS
+from superopt.terms import OPAQUE
 
 _PRICES = ("node", "flop", "byte", "constant_byte", "kept_constant")
+
+_BLOCK_AT_MOST = 1 << 20
+"""Channels that a vector may have: no device comes near."""
 
 
 def parse(data: Mapping[str, Any], file: str, load: Callable[[str], CostModel]) -> CostModel:
@@ -59,20 +68,30 @@ class _Reader:
 
     def number(self, data: Mapping[str, Any], key: str, default: float) -> float:
         value = data.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-            raise CostModelError(f"{self.file}: {key} = {value!r}, expected a finite number that is not negative")
+        # A whole number of TOML may be larger than any float.
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
+            shown = repr(value) if isinstance(value, float) or not isinstance(value, int) else _short(value)
+            raise CostModelError(f"{self.file}: {key} = {shown}, expected a finite number that is not negative")
         return float(value)
 
     def choice(self, data: Mapping[str, Any], key: str, choices: Sequence[str], default: str) -> Any:
         value = data.get(key, default)
         if value not in choices:
-            raise CostModelError(f"{self.file}: {key} = {value!r}, expected one of {', '.join(choices)}")
+            raise CostModelError(f"{self.file}: {key} = {value!r}, expected one of {', '.join(filter(None, choices))}")
         return value
 
     def names(self, data: Mapping[str, Any], key: str) -> tuple[str, ...]:
         value = data.get(key)
         if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
             raise CostModelError(f"{self.file}: {key} = {value!r}, expected a list of operator names")
+        for name in value:
+            # Operators of other domains than ONNX's own are named with them: com.microsoft.Gelu.
+            if "." not in name and name != OPAQUE and not defs.has(name):
+                near = difflib.get_close_matches(name, FORMS, 1)
+                meant = f" (is {near[0]} meant?)" if near else ""
+                raise CostModelError(
+                    f"{self.file}: {key} has {name!r}, expected operators of ONNX, or DOMAIN.NAME of others{meant}"
+                )
         return tuple(value)
 
     def family(self, name: str, data: Any) -> Family:
@@ -81,11 +100,16 @@ class _Reader:
             raise CostModelError(f"{self.file}: family.{name} = {data!r}, expected a table {where}")
         self.known(data, where, ("operators", "node", "flop", "byte", "kind", "block"))
         block = data.get("block", 1)
-        if isinstance(block, bool) or not isinstance(block, int) or block < 1:
-            raise CostModelError(f"{self.file}: block = {block!r} in {where}, expected a whole number of channels")
+        if isinstance(block, bool) or not isinstance(block, int) or not 1 <= block <= _BLOCK_AT_MOST:
+            shown = _short(block) if isinstance(block, int) else repr(block)
+            raise CostModelError(f"{self.file}: block = {shown} in {where}, expected a whole number of channels")
         factors = {key: self.number(data, key, 1.0) for key in ("node", "flop", "byte")}
         kind = self.choice(data, "kind", ("any", "depthwise", "grouped"), "any")
         return Family(self.names(data, "operators"), kind=kind, block=block, **factors)
+
+
+def _short(number: int) -> str:
+    return repr(number) if abs(number) < 10**20 else "a whole number of more than 20 digits"
 
 
 def toml(model: CostModel, comment: str) -> str:

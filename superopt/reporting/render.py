@@ -143,10 +143,11 @@ def bytes_text(count: int) -> str:
 
 
 def number(value: float) -> str:
-    """A number of four digits at most, with thousands apart: ``1,234,000``, ``0.01234``."""
+    """A number of four digits at most, with thousands apart where it is not too long: ``1,234,000``, ``0.01234``,
+    ``1e+20``."""
     if not math.isfinite(value):
         return str(value)
-    if abs(value) >= 1000:
+    if 1000 <= abs(value) < 1e15:
         return f"{float(f'{value:.4g}'):,.0f}"
     return f"{value:.4g}"
 
