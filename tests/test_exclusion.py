@@ -25,6 +25,9 @@ def test_the_condition_that_is_lacking_is_found_and_suffices(text: str, rest: st
     assert finding is not None
     condition = excluding(rule, finding.instance, points=24, seed=0)
     assert condition in wanted
+    counterexample = check(rule).counterexample
+    assert counterexample is not None
+    assert counterexample.excluded_by in wanted
     (mended,) = parse(f"rule mended: reassociates\n{text}, {condition}\n{rest}")
     assert check(mended, idle=False).passed
 

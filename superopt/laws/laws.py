@@ -8,13 +8,14 @@ and in floating point as its numeric class promises; (4) it is not vacuous: enou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
 from superopt.laws import firing as laws_firing
+from superopt.laws.exclusion import excluding
 from superopt.laws.instances import Instance, instances, summary
 from superopt.laws.instances_content import described
 from superopt.laws.judge import Finding, Part, judge, judge_large, judge_variant
@@ -30,7 +31,8 @@ IDLE_POINTS = 24
 
 @dataclass(frozen=True)
 class Counterexample:
-    """The smallest instance found that breaks a law: both sides as one ONNX model in text, inputs, and both values."""
+    """The smallest instance found that breaks a law: both sides as one ONNX model in text, inputs, and both values; and
+    a simple condition that excludes it and all like it, if one was found."""
 
     part: Part
     evidence: str
@@ -39,11 +41,13 @@ class Counterexample:
     inputs: str
     left: str
     right: str
+    excluded_by: str | None = None
 
     def text(self) -> str:
         """All of it, for a terminal."""
         lines = [f"{self.part}: {self.evidence}", f"with {self.bindings}", self.model.rstrip(), self.inputs]
         lines += [f"left  = {self.left}", f"right = {self.right}"] if self.left or self.right else []
+        lines += [f"no such instance was found with: when {self.excluded_by}"] if self.excluded_by else []
         return "\n".join(line for line in lines if line)
 
 
@@ -69,7 +73,8 @@ class LawResult:
 def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, idle: bool = True) -> LawResult:
     """Checks all five parts on up to ``points`` instances; the same seed tries the same instances.
 
-    Without ``fires`` or ``idle`` the first or the fifth part is left out.
+    Without ``fires`` or ``idle`` the first or the fifth part is left out, and nobody asks for the condition that a rule
+    lacks.
     """
     tried = telling = 0
     signatures: set[str] = set()
@@ -88,7 +93,11 @@ def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, id
         finding = _at_large_sizes(rule, seed)
     if finding is not None:
         smallest = _smaller(rule, finding, seed)
-        return LawResult(rule.name, False, tried, len(signatures), telling, (finding.part,), shown(smallest))
+        counterexample = shown(smallest)
+        if idle and rule.rejected is None:
+            condition = excluding(rule, smallest.instance, points=points, seed=seed)
+            counterexample = replace(counterexample, excluded_by=condition)
+        return LawResult(rule.name, False, tried, len(signatures), telling, (finding.part,), counterexample)
     failed: list[Part] = []
     if tried < max(3, points // 8) or telling < 2:
         failed.append("not vacuous")
