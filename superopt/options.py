@@ -294,6 +294,17 @@ def _at_least(option: str, text: str, value: object, least: int, *, whole: bool 
         raise OptionError(f"{option}: {text} is out of range, expected a {kind} of at least {least}")
 
 
+def check_jobs(jobs: object) -> None:
+    """Raises ``OptionError`` where it is no number of things to do at a time: 1 or more, or -1 (one per processor)."""
+    if isinstance(jobs, bool) or not isinstance(jobs, int) or not (jobs >= 1 or jobs == -1):
+        raise OptionError(f"jobs: {jobs} is out of range, expected a whole number of at least 1, or -1")
+
+
+def check_whole(option: str, value: object, least: int) -> None:
+    """Raises ``OptionError`` where an option is no whole number of at least so much."""
+    _at_least(option, str(value), value, least, whole=True)
+
+
 def _plain(value: Any) -> Any:
     match value:
         case None | bool() | int() | float() | str():

@@ -17,11 +17,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from superopt.errors import OptionError
+from superopt.errors import ModelError, OptionError
 from superopt.experiment.cell import CellDocument
 from superopt.experiment.grid import Cell, Grid, named_rules
 from superopt.experiment.run import Workers, experiment
-from superopt.experiment.table import ExperimentDocument
+from superopt.experiment.table import ExperimentDocument, contribution_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 ALONE = Workers(jobs=1)
@@ -171,15 +171,61 @@ def test_rule_sets_are_joined_by_plus(folder: Path) -> None:
     assert len(both) == len(named_rules(str(folder / "mine.rules"))) + len(named_rules("identity"))
 
 
-def test_a_cell_that_is_none_is_named(folder: Path) -> None:
-    experiment(grid(folder, verify=False), folder / "out", workers=ALONE)
+@pytest.mark.parametrize("left", ["", "{", "[]", "{}", '{"format": "superopt experiment cell 1"}', 100_000 * "["])
+def test_a_cell_that_is_not_whole_is_measured_again(folder: Path, left: str) -> None:
+    first = experiment(grid(folder, verify=False), folder / "out", workers=ALONE)
     (path,) = (folder / "out" / "cells").glob("*.json")
-    path.write_text("{", encoding="utf-8")
-    with pytest.raises(OptionError, match=r"is not JSON.*expected a finished cell"):
-        experiment(grid(folder, verify=False), folder / "out", workers=ALONE)
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(left or whole[:-20], encoding="utf-8")
+    again = experiment(grid(folder, verify=False), folder / "out", workers=ALONE)
+    assert json.loads(path.read_text(encoding="utf-8"))["key"] == first["cells"][0]["key"]
+    assert cells(again)[0]["figures"] is not None
 
 
-def test_a_killed_experiment_goes_on_where_it_was(folder: Path) -> None:
+def test_a_model_that_cannot_be_read_fails_by_itself(folder: Path) -> None:
+    (folder / "cut.onnx").write_bytes((folder / "m.onnx").read_bytes()[:-30])
+    models = tuple(str(folder / name) for name in ("cut.onnx", "m.onnx", "none.onnx"))
+    made = experiment(grid(folder, models=models, verify=False), folder / "out", leave_one_out="rules", workers=ALONE)
+    failures = [cell["failure"] for cell in made["cells"][:3]]
+    assert failures[1] is None
+    assert all(failure is not None and failure.startswith("ModelError: ") for failure in failures[::2])
+    assert {line["model"] for line in made["contributions"]} == {models[1]}
+    with pytest.raises(ModelError, match=r"cut\.onnx"):
+        experiment(grid(folder, models=models[::2]), folder / "out", workers=ALONE)
+
+
+def test_what_brings_a_result_that_is_not_verified_is_marked(folder: Path) -> None:
+    (folder / "wrong.rules").write_text("rule gone: exact\n  Relu(x) => x\n", encoding="utf-8")
+    wrong = grid(folder, rules=(str(folder / "mine.rules"), str(folder / "wrong.rules")))
+    made = experiment(wrong, folder / "out", leave_one_out="rules", workers=ALONE)
+    marks = {line[4]: line[-1] for line in contribution_rows(made)}
+    assert marks == {"gone": "of a result that is not verified", "two-scales": "", "twice": ""}
+    assert {line["left_out"]: line["verified"] for line in made["contributions"]}["gone"] is False
+
+
+@pytest.mark.parametrize("jobs", [0, -2])
+def test_jobs_that_are_none_are_one_line(jobs: int) -> None:
+    with pytest.raises(OptionError, match=f"jobs: {jobs} is out of range, expected a whole number"):
+        Workers(jobs)
+
+
+def test_tables_are_written_as_cells_are_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.experiment.run._PAUSE", 0.0)
+    monkeypatch.setattr("superopt.experiment.run._PAUSES", 0.0)
+    seen: list[tuple[int, int]] = []
+
+    def look(finished: int, count: int, cell: Cell, document: CellDocument) -> None:
+        written = json.loads((folder / "out" / "experiment.json").read_text(encoding="utf-8"))
+        seen.append((len(written["cells"]), written["unfinished"]))
+
+    limits = tuple({"iterations": count} for count in (1, 2, 3))
+    made = experiment(grid(folder, limits=limits, verify=False), folder / "out", workers=ALONE, progress=look)
+    assert seen == [(1, 2), (2, 1), (3, 0)]
+    assert made["unfinished"] == 0
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_experiment_goes_on_where_it_was(folder: Path, by: signal.Signals) -> None:
     limits = [word for count in range(1, 9) for word in ("--limit", f"iterations={count}")]
     code = "import sys; from superopt.cli.main import main; main(sys.argv[1:])"
     words = ["experiment", "m.onnx", "--rules", "mine.rules", "--cost", "nodes", *limits, "-o", "out"]
@@ -190,11 +236,16 @@ def test_a_killed_experiment_goes_on_where_it_was(folder: Path) -> None:
     kept = folder / "out" / "cells"
     while process.poll() is None and len(list(kept.glob("*.json"))) < 2:
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.send_signal(by)
+    _, complaint = process.communicate()
     before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in kept.glob("*.json")}
     assert 2 <= len(before) < 8
-    assert not (folder / "out" / "experiment.json").exists()
+    left = json.loads((folder / "out" / "experiment.json").read_text(encoding="utf-8"))
+    assert 1 <= len(left["cells"]) == 8 - left["unfinished"]
+    if by == signal.SIGINT:
+        assert len(left["cells"]) == len(before)
+        assert process.returncode == 130
+        assert b"superopt: interrupted, finished cells are kept in out: run the same command again" in complaint
 
     done = subprocess.run([*command, "2"], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from superopt.cli.complaints import complain
 from superopt.errors import OptionError
 from superopt.experiment.cell import CellDocument
 from superopt.experiment.grid import LEAVE_OUTS, Cell, Grid, LeaveOut
@@ -13,12 +14,17 @@ from superopt.experiment.run import Workers, experiment
 from superopt.experiment.table import ExperimentDocument, contribution_rows, rows
 from superopt.reporting import render
 
-OK, FAILED = 0, 1
+OK, FAILED, INTERRUPTED = 0, 1, 130
 
 
 def run_experiment(grid: Grid, output: str, leave_one_out: str | None, workers: Workers) -> int:
     """Measures all cells and prints them; whether none failed. Raises ``InputError`` before anything is run."""
-    made = experiment(grid, output, leave_one_out=_leave_out(leave_one_out), workers=workers, progress=show_progress)
+    leave_out = _leave_out(leave_one_out)
+    try:
+        made = experiment(grid, output, leave_one_out=leave_out, workers=workers, progress=show_progress)
+    except KeyboardInterrupt:
+        complain(f"interrupted, finished cells are kept in {output}: run the same command again to go on")
+        return INTERRUPTED
     _show(made, output)
     return FAILED if any(cell["failure"] is not None for cell in made["cells"]) else OK
 
@@ -46,7 +52,7 @@ def _show(made: ExperimentDocument, output: str) -> None:
         cells.add_row(*row)
     parts: list[object] = [cells]
     if made["contributions"]:
-        less = render.table("model", "rules", "cost", "limit", "without it", "", "e-nodes", "s", left=5)
+        less = render.table("model", "rules", "cost", "limit", "without it", "", "e-nodes", "s", "", left=5)
         for row in contribution_rows(made):
             less.add_row(*row)
         parts += ["", "what each brings, as a share of the original's cost, and takes", less]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from superopt.cost import CostModel
 from superopt.cost import load as load_cost_model
-from superopt.errors import OptionError
+from superopt.errors import InputError, ModelError, OptionError
 from superopt.models.external import tensors
 from superopt.models.model import load as load_model
 from superopt.models.tensors import blocks, external_range, is_external
@@ -83,7 +83,8 @@ def unit(rule: str, file: str, by: LeaveOut) -> str:
 class Grid:
     """What an experiment ranges over, by name: paths of models, rule sets, cost models, limits.
 
-    ``common`` are the options that all cells share. Raises ``InputError`` where something named is not there.
+    ``common`` are the options that all cells share. Raises ``InputError`` where a rule set or a cost model is not
+    there, or none of the models can be read; the cells of one that cannot fail by themselves.
     """
 
     models: tuple[str, ...]
@@ -100,7 +101,7 @@ class Grid:
             raise OptionError("experiment: no models are named, expected at least one")
         rules = {name: named_rules(name) for name in self.rules}
         costs = [load_cost_model(name) for name in self.costs]
-        for model, digest in [(model, model_digest(model)) for model in dict.fromkeys(self.models)]:
+        for model, digest in self._digests().items():
             for name, rule_set in rules.items():
                 for cost in costs:
                     for limit in self.limits:
@@ -108,6 +109,20 @@ class Grid:
                         yield Cell(
                             model, digest, name, rule_set, chosen, cost, verify=self.verify, latency=self.latency
                         )
+
+    def _digests(self) -> dict[str, str]:
+        """The hash of each model, or of why there is none."""
+        found: dict[str, str] = {}
+        unread: list[InputError] = []
+        for model in dict.fromkeys(self.models):
+            try:
+                found[model] = model_digest(model)
+            except InputError as error:
+                unread.append(error)
+                found[model] = hashlib.sha256(f"{model}: {error}".encode()).hexdigest()
+        if len(unread) == len(found):
+            raise unread[0]
+        return found
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -137,11 +152,14 @@ def named_rules(name: str) -> RuleSet:
 def model_digest(path: str) -> str:
     """A hash of a model's file and of the parts of data files that it refers to. Raises ``ModelError``."""
     model = load_model(path)
-    digest = hashlib.sha256(Path(path).read_bytes())
-    for tensor in tensors(model.proto):
-        if is_external(tensor):
-            for block in blocks(*external_range(tensor, model.folder)):
-                digest.update(block)
+    try:
+        digest = hashlib.sha256(Path(path).read_bytes())
+        for tensor in tensors(model.proto):
+            if is_external(tensor):
+                for block in blocks(*external_range(tensor, model.folder)):
+                    digest.update(block)
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}, expected a model with its data files") from error
     return digest.hexdigest()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,17 @@ from superopt.experiment.cell import CellDocument, run_cell
 from superopt.experiment.grid import Cell, Grid, LeaveOut, units
 from superopt.experiment.store import Store
 from superopt.experiment.table import ExperimentDocument, document, to_csv
+from superopt.options import check_jobs
 from superopt.reporting.report import to_json, write
 
 Progress = Callable[[int, int, Cell, CellDocument], None]
 """Told how many cells of how many are finished, and the one that was last; cells found finished are not told of."""
+
+_PAUSE = 1.0
+"""Seconds after which the tables are written again, at the earliest."""
+
+_PAUSES = 20.0
+"""Times the seconds that writing the tables takes after which they are written again: a twentieth goes into it."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +36,9 @@ class Workers:
 
     jobs: int = -1
     backend: str | None = None
+
+    def __post_init__(self) -> None:
+        check_jobs(self.jobs)
 
 
 def experiment(
@@ -39,7 +51,8 @@ def experiment(
 ) -> ExperimentDocument:
     """Measures all cells of a grid, and writes ``experiment.json`` and ``experiment.csv`` into the folder.
 
-    Cells that the folder has already are not run again; a killed experiment goes on where it was. With
+    Cells that the folder has already are not run again; a killed experiment goes on where it was. The two files are
+    written again every now and then as cells are finished, and where the experiment is interrupted. With
     ``leave_one_out`` each rule or family that matched is left out in turn. Raises ``InputError`` where a model, a rule
     set, a cost model or the folder is at fault.
     """
@@ -47,39 +60,77 @@ def experiment(
     cells = list(grid.cells())
     store.prepare()
     using = workers or Workers()
-    base = _all(cells, store, using, progress)
-    less: list[Cell] = []
+    tables = _Tables(grid, leave_one_out, store, cells)
+    base = _all(cells, tables, using, progress)
     if leave_one_out is not None:
         for cell, whole in zip(cells, base, strict=True):
             if whole["figures"] is not None:
                 names = units(cell.rules, whole["figures"]["matches"], leave_one_out)
-                less += [cell.without(name, leave_one_out) for name in names]
-    made = document(grid.settings, leave_one_out, base, _all(less, store, using, progress))
-    write(to_json(made), store.folder / "experiment.json")
-    write(to_csv(made), store.folder / "experiment.csv")
-    return made
+                tables.less += [cell.without(name, leave_one_out) for name in names]
+    _all(tables.less, tables, using, progress)
+    return tables.write()
 
 
-def _all(cells: Sequence[Cell], store: Store, workers: Workers, progress: Progress | None) -> list[CellDocument]:
+@dataclass
+class _Tables:
+    """The two tables, written again as cells are finished: what is killed leaves them of what there was."""
+
+    grid: Grid
+    leave_one_out: LeaveOut | None
+    store: Store
+    base: list[Cell]
+    less: list[Cell] = field(default_factory=list)
+    finished: dict[str, CellDocument] = field(default_factory=dict)
+    next_at: float = -math.inf
+
+    def write(self) -> ExperimentDocument:
+        """Writes both tables, and says what is in them."""
+        start = time.monotonic()
+        base, less = (
+            [self.of(cell) for cell in cells if cell.key in self.finished] for cells in (self.base, self.less)
+        )
+        unfinished = len(self.base) + len(self.less) - len(base) - len(less)
+        made = document(self.grid.settings, self.leave_one_out, base, less, unfinished)
+        write(to_json(made), self.store.folder / "experiment.json")
+        write(to_csv(made), self.store.folder / "experiment.csv")
+        now = time.monotonic()
+        self.next_at = now + max(_PAUSE, _PAUSES * (now - start))
+        return made
+
+    def add(self, one: CellDocument) -> None:
+        """Takes a cell that was finished just now; writes the tables where the last time is long enough ago."""
+        self.finished[one["key"]] = one
+        if time.monotonic() >= self.next_at:
+            self.write()
+
+    def of(self, cell: Cell) -> CellDocument:
+        """The document of a finished cell, as the cell is called here: the same content may go by several names."""
+        found = self.finished[cell.key]
+        return {**found, "model": cell.model, "rules": cell.rules_name, "left_out": cell.left_out}
+
+
+def _all(cells: Sequence[Cell], tables: _Tables, workers: Workers, progress: Progress | None) -> list[CellDocument]:
     """The documents of cells in order; those that are missing, or failed when they were run, are run and kept."""
+    store = tables.store
     by_key = {cell.key: cell for cell in cells}
     kept = {key: store.get(key) for key in by_key}
-    missing = [cell for key, cell in by_key.items() if (one := kept[key]) is None or one["failure"] is not None]
+    tables.finished.update({key: one for key, one in kept.items() if one is not None and one["failure"] is None})
+    missing = [cell for key, cell in by_key.items() if key not in tables.finished]
     finished = len(by_key) - len(missing)
-    for one in _run(missing, store, workers):
-        finished += 1
-        if progress is not None:
-            progress(finished, len(by_key), by_key[one["key"]], one)
-    found = [store.get(cell.key) for cell in cells]
-    lost = next((cell for cell, one in zip(cells, found, strict=True) if one is None), None)
+    try:
+        for one in _run(missing, store, workers):
+            finished += 1
+            tables.add(store.get(one["key"]) or one)
+            if progress is not None:
+                progress(finished, len(by_key), by_key[one["key"]], one)
+    except BaseException:  # an interruption too: what there is is kept, and it goes on its way
+        if tables.finished:
+            tables.write()
+        raise
+    lost = next((cell for cell in missing if not store.path(cell.key).is_file()), None)
     if lost is not None:
         raise OptionError(f"{store.path(lost.key)}: was not written, expected a folder that every worker reaches")
-    # The same content may go by several names: a document says what it was called when it was measured.
-    return [_named(one, cell) for cell, one in zip(cells, found, strict=True) if one is not None]
-
-
-def _named(document: CellDocument, cell: Cell) -> CellDocument:
-    return {**document, "model": cell.model, "rules": cell.rules_name, "left_out": cell.left_out}
+    return [tables.of(cell) for cell in cells]
 
 
 def _run(cells: Iterable[Cell], store: Store, workers: Workers) -> Iterator[CellDocument]:

@@ -38,14 +38,15 @@ class Store:
         write(to_json(document), self.path(document["key"]))
 
     def get(self, key: str) -> CellDocument | None:
-        """A finished cell; None where there is none. Raises ``OptionError`` where the file is no cell."""
+        """A finished cell; None where there is none: no file, or one that is cut off or of another format."""
         path = self.path(key)
         if not path.is_file():
             return None
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise OptionError(f"{path}: is not JSON ({error}), expected a finished cell: remove it") from error
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise OptionError(f"{path}: is of another format, expected {FORMAT!r}: remove it")
+        except (ValueError, RecursionError):
+            return None
+        whole = isinstance(found, dict) and found.keys() >= CellDocument.__annotations__.keys()
+        if not whole or (found["format"], found["key"]) != (FORMAT, key):
+            return None
         return cast(CellDocument, found)

@@ -16,7 +16,9 @@ FORMAT = "superopt experiment 1"
 
 class Contribution(TypedDict):
     """What a rule or a family brings: by how much the cost is higher without it (in the cost model's unit, and as a
-    fraction of the original's cost), and how many e-nodes and seconds of saturation it takes."""
+    fraction of the original's cost), and how many e-nodes and seconds of saturation it takes. ``verified`` is whether
+    what all rules together made may stand for the original, None where that was not asked: without it, what a rule
+    brings is worth nothing."""
 
     model: str
     rules: str
@@ -27,22 +29,26 @@ class Contribution(TypedDict):
     share: float
     e_nodes: int
     seconds: float
+    verified: bool | None
 
 
 class ExperimentDocument(TypedDict):
-    """The whole experiment; ``contributions`` are empty where nothing was left out."""
+    """The whole experiment; ``contributions`` are empty where nothing was left out. ``unfinished`` counts
+    cells that have not been measured yet, of those that are known of: 0 in the end."""
 
     format: str
     versions: dict[str, str]
     grid: dict[str, Any]
     leave_one_out: str | None
+    unfinished: int
     cells: list[CellDocument]
     contributions: list[Contribution]
 
 
 def document(
-    grid: dict[str, Any], leave_one_out: str | None, base: Sequence[CellDocument], less: Sequence[CellDocument]
-) -> ExperimentDocument:
+    grid: dict[str, Any], leave_one_out: str | None, base: Sequence[CellDocument], less: Sequence[CellDocument],
+    unfinished: int = 0,
+) -> ExperimentDocument:  # fmt: skip
     """The cells of the grid and those with something left out, and what that comes to."""
     whole = {_place(cell): cell for cell in base}
     contributions = [made for cell in less if (made := _contribution(whole[_place(cell)], cell)) is not None]
@@ -52,6 +58,7 @@ def document(
         "versions": versions(),
         "grid": grid,
         "leave_one_out": leave_one_out,
+        "unfinished": unfinished,
         "cells": [*base, *less],
         "contributions": contributions,
     }
@@ -77,6 +84,7 @@ def _contribution(whole: CellDocument, cell: CellDocument) -> Contribution | Non
         "share": more / before if before else 0.0,
         "e_nodes": with_it["e_nodes"][-1] - without["e_nodes"][-1],
         "seconds": round(with_it["seconds"]["saturate"] - without["seconds"]["saturate"], 6),
+        "verified": None if with_it["verified"] is None else with_it["verified"]["agree"],
     }
 
 
@@ -154,7 +162,17 @@ def contribution_rows(made: ExperimentDocument) -> Iterator[tuple[str, ...]]:
     """The contributions as lines of a table for people, the largest first."""
     for line in made["contributions"]:
         name = (Path(line["model"]).name, line["rules"], line["cost_model"], _limit(line["limit"]), line["left_out"])
-        yield (*name, f"{100 * line['share']:+.2f} %", f"{line['e_nodes']:+d}", f"{line['seconds']:+.2f}")
+        yield (
+            *name,
+            f"{100 * line['share']:+.2f} %",
+            f"{line['e_nodes']:+d}",
+            f"{line['seconds']:+.2f}",
+            _doubt(line["verified"]),
+        )
+
+
+def _doubt(verified: bool | None) -> str:
+    return "of a result that is not verified" if verified is False else ""
 
 
 def _limit(limit: Mapping[str, int | float]) -> str:
