@@ -80,3 +80,13 @@ def test_models_that_divide_by_zero_come_out_as_they_were(divisor: list[int] | N
         model.graph.initializer.append(numpy_helper.from_array(np.array(divisor, np.int32), "b"))
     for numeric in ("exact", "reassociates"):
         assert superopt.optimize(model, numeric=numeric, tune=0.1).model.graph.node == model.graph.node
+
+
+def test_each_of_several_divisions_is_an_error_of_the_run() -> None:
+    model = quotient()
+    model.graph.node.append(helper.make_node("Div", ["y", "b"], ["z"]))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.INT32, ["n"]))
+    runner = Runner(model)
+    assert runner.run({"a": np.array([17], np.int32), "b": np.array([2], np.int32)})["z"].tolist() == [4]
+    with pytest.raises(EvaluationError, match="divided by zero"):
+        runner.run({"a": np.array([17], np.int32), "b": np.array([0], np.int32)})

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from superopt.kernels.algebra import FLOAT64, PRIME, Algebra, Array, Modular, NotInRing, ZeroDivisor, is_float, modular
+from superopt.kernels.algebra import (
+    FLOAT64,
+    PRIME,
+    Algebra,
+    Array,
+    DivisionFault,
+    Modular,
+    NotInRing,
+    ZeroDivisor,
+    is_float,
+    modular,
+)
 from superopt.kernels.apply import apply
 from superopt.kernels.graph import OpaqueEvaluator, evaluate_graph
 from superopt.kernels.pointwise import dtype_of
@@ -12,6 +23,7 @@ __all__ = [
     "PRIME",
     "Algebra",
     "Array",
+    "DivisionFault",
     "Modular",
     "NotInRing",
     "OpaqueEvaluator",

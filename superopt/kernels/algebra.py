@@ -29,6 +29,10 @@ class ZeroDivisor(NotInRing):
     """A division by zero modulo the prime: the instance says nothing, another one may."""
 
 
+class DivisionFault(EvaluationError):
+    """An integer divided by zero, or the least one by -1: what processors do not do."""
+
+
 class Algebra:
     """The operations that kernels are written in.
 
@@ -110,8 +114,7 @@ class Float64(Algebra):
     def div(self, a: Array, b: Array) -> Array:
         if a.dtype == np.float64:
             return np.asarray(a / b)
-        if not np.all(b):
-            raise EvaluationError("Div: integer division by zero")
+        check_divisor(a, b)
         quotient = np.asarray(a // b)
         rest = a - quotient * b
         return np.asarray(quotient + ((rest != 0) & ((rest < 0) != (a < 0))).astype(a.dtype))
@@ -134,15 +137,26 @@ class Float64(Algebra):
     def power(self, a: Array, b: Array) -> Array:
         if a.dtype == np.float64:
             return np.asarray(np.power(a, b.astype(np.float64)))
-        if np.issubdtype(b.dtype, np.integer) and np.all(b >= 0):
-            return np.asarray(np.power(a, b.astype(a.dtype)))
-        return np.asarray(np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype))
+        reals = np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        if not np.issubdtype(b.dtype, np.integer):
+            return np.asarray(reals)
+        # Number by number: what others are raised to makes no difference. Modulo 2^64, so modulo what the type has.
+        wrapped = np.power(a.astype(np.uint64), np.maximum(b, 0).astype(np.uint64)).astype(a.dtype)
+        return np.asarray(np.where(b >= 0, wrapped, reals))
 
     def function(self, name: str, a: Array) -> Array:
         return np.asarray(FUNCTIONS[name](a))
 
     def compares(self, op: str) -> None:
         return
+
+
+def check_divisor(a: Array, b: Array) -> None:
+    """Raises DivisionFault where integers are divided that no processor divides."""
+    if not np.all(b):
+        raise DivisionFault("integer division by zero")
+    if b.dtype.kind == "i" and a.dtype.kind == "i" and np.any((a == np.iinfo(a.dtype).min) & (b == -1)):
+        raise DivisionFault("division of the least integer by -1")
 
 
 FLOAT64 = Float64()

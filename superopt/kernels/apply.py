@@ -38,7 +38,7 @@ def apply(op: str, attrs: Attrs, args: Args, algebra: Algebra) -> tuple[Array, .
             result = compute(algebra, attrs, args)
     except EvaluationError:
         raise
-    except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
+    except (ValueError, IndexError, KeyError, TypeError, ArithmeticError) as error:
         shapes = ", ".join("-" if arg is None else f"{arg.dtype}{list(arg.shape)}" for arg in args)
         raise EvaluationError(f"{op}({shapes}) {attrs}: {error}") from error
     return result if isinstance(result, tuple) else (result,)

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from superopt.errors import EvaluationError
-from superopt.kernels.algebra import Algebra, Array, is_float
+from superopt.kernels.algebra import Algebra, Array, check_divisor, is_float
 from superopt.kernels.registry import KERNELS, Args, Kernel, all_given, given, integer, kernel, number, string
 from superopt.terms import Attrs
 
@@ -227,8 +227,8 @@ KERNELS["BitwiseXor"] = _compared("BitwiseXor", np.bitwise_xor)
 def _mod(algebra: Algebra, attrs: Attrs, args: Args) -> Array:
     algebra.compares("Mod")
     a, b = given("Mod", args, 0), given("Mod", args, 1)
-    if not is_float(b.dtype) and not np.all(b):
-        raise EvaluationError("Mod: integer division by zero")
+    if not is_float(b.dtype):
+        check_divisor(a, b)
     return np.asarray(np.fmod(a, b) if integer(attrs, "fmod") else np.mod(a, b))
 
 

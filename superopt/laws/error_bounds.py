@@ -49,12 +49,16 @@ _DISCRETE = frozenset(
 class Bounded:
     """A root's value in float64, and how far from it a computation with rounding may be, element by element.
 
-    ``peak`` is the largest finite magnitude on the way: what may have overflowed in a shorter type.
+    ``peak`` is the largest finite magnitude on the way: what may have overflowed in a shorter type. ``strayed`` tells
+    whether rounding or the range of float64 explains a NaN or an infinity on the way: an operator took finite arguments
+    beyond the largest number, or to where its result is one within their bounds (the root of a difference that is zero
+    but for rounding). The pole of an operator, and what is not in its domain, are explained by neither.
     """
 
     value: Array
     bound: Float
     peak: float
+    strayed: bool = False
 
 
 def bounded(
@@ -76,7 +80,32 @@ def bounded(
                 errors[index] = _error(graph, index, keep, errors, roundoff, rounded)
         finite = [array[np.isfinite(array)] for array in keep.values() if array.dtype.kind == "f"]
         peak = max((float(np.abs(array).max(initial=0.0)) for array in finite), default=0.0)
-    return [Bounded(value, errors[root][0], peak) for value, root in zip(values, graph.roots, strict=True)]
+        strayed = any(_strays(graph.nodes[index], keep, index, errors[index][0]) for index in keep if index in errors)
+    return [Bounded(value, errors[root][0], peak, strayed) for value, root in zip(values, graph.roots, strict=True)]
+
+
+_POLES = frozenset({"Log", "Reciprocal", "Atanh", "ReduceLogSum", "Tan"})
+"""Operators that have poles: an infinity that they make of finite numbers is no overflow (Div and Pow: by zero)."""
+
+
+def _strays(node: Node, keep: Mapping[int, Array], index: int, error: Float) -> bool:
+    """Whether rounding or range explains what is not finite in a node's value where its arguments are."""
+    value = keep[index]
+    if value.dtype.kind != "f" or node.op in (INPUT, CONST, PROJECT) or np.all(np.isfinite(value)):
+        return False
+    args = [keep[arg] for arg in node.args if arg != ABSENT]
+    finite = [np.isfinite(arg) for arg in args if arg.dtype.kind == "f"]
+    try:
+        sound = np.broadcast_to(np.logical_and.reduce(np.broadcast_arrays(*finite)), value.shape) if finite else True
+    except ValueError:
+        sound = all(np.all(one) for one in finite)
+    made = ~np.isfinite(value) & sound
+    if np.any(made & np.isposinf(error)):
+        return True
+    overflown = made & np.isinf(value)
+    if node.op in ("Div", "Pow"):
+        overflown &= np.broadcast_to(args[1 if node.op == "Div" else 0] != 0, value.shape)
+    return node.op not in _POLES and bool(np.any(overflown))
 
 
 def _error(
@@ -124,7 +153,10 @@ class _Call:
         return np.zeros(()) if error is None else error
 
     def result(self) -> Float:
-        return np.zeros(()) if self.out is None else np.abs(self.out.astype(np.float64))
+        """The magnitude of the result, of which rounding is a part; zero where it is not finite."""
+        if self.out is None:
+            return np.zeros(())
+        return np.nan_to_num(np.abs(self.out.astype(np.float64)), nan=0.0, posinf=0.0)
 
     def of(self, args: Sequence[Array | None], attrs: Attrs | None = None) -> Float:
         return apply(self.node.op, attrs or self.node.attrs, args, FLOAT64)[0].astype(np.float64)
@@ -179,6 +211,8 @@ def _product(call: _Call) -> Float:
 def _quotient(call: _Call) -> Float:
     room = call.arg(1) - call.err(1)
     inherited = (call.err(0) + call.result() * call.err(1)) / np.where(room > 0, room, np.nan)
+    # By what is zero and not for rounding, the quotient is infinite and not for rounding.
+    inherited = np.where((call.arg(1) == 0) & (call.err(1) == 0), 0.0, inherited)
     return np.nan_to_num(inherited, nan=np.inf, posinf=np.inf) + call.unit * call.result() + _tiny(call)
 
 
@@ -292,8 +326,9 @@ def _deviation(call: _Call) -> Float:
             array = call.args[place]
             if array is not None:
                 moved[place] = array.astype(np.float64) + sign * call.err(place)
-        most = np.fmax(most, np.abs(call.of(moved) - base))
-        most = np.where(np.isfinite(base) & ~np.isfinite(call.of(moved)), np.inf, most)
+        there = call.of(moved)
+        most = np.fmax(most, np.abs(there - base))
+        most = np.where(np.isfinite(base) != np.isfinite(there), np.inf, most)
     return most
 
 
@@ -326,7 +361,9 @@ def _mixing(call: _Call) -> Float:
                 if array is not None and array.dtype.kind == "f":
                     array = array.astype(np.float64) + generator.choice((-1.0, 1.0), array.shape) * call.err(place)
                 moved.append(array)
-            most = np.fmax(most, np.abs(call.of(moved) - base))
+            there = call.of(moved)
+            most = np.fmax(most, np.abs(there - base))
+            most = np.where(np.isfinite(there) & ~np.isfinite(base), np.inf, most)
     length = max((arg.size for arg in call.args if arg is not None), default=1)
     largest = np.max(call.result(), initial=1.0, where=np.isfinite(call.result()))
     return 8 * most + (length + FUNCTION_ULPS) * call.unit * largest

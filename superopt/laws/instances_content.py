@@ -16,7 +16,7 @@ PLAIN_STYLES = ("plain", "plain", "plain", "positive", "positive", "normal", "wi
 """How the contents of variables are drawn that no condition looks at."""
 READ_STYLES = (
     "plain", "positive", "zeros", "ones", "wanted", "equal", "zeros", "ones", "diagonal", "sparse", "blocks", "ramp",
-    "lowest",
+    "lowest", "large",
 )  # fmt: skip
 """How the contents of variables are drawn that conditions look at."""
 
@@ -51,6 +51,8 @@ def _integers(
     shaped = _shaped(shape, style, dice, [int(value) for value in wanted if value == int(value)])
     if style == "lowest":
         return np.full(shape, np.iinfo(dtype.name).min, dtype)
+    if style == "large":
+        return _large(shape, dtype, generator, 0)
     if shaped is not None:
         return np.asarray(np.asarray(shaped, np.int64), dtype)
     # No zeros: an integer divided by zero ends the process of a runtime.
@@ -138,6 +140,47 @@ def special(array: Array, generator: np.random.Generator, excused: tuple[str, ..
     chosen = generator.random(flat.size) < max(0.25, 1.0 / flat.size)
     flat[chosen] = generator.choice(np.asarray(values), int(chosen.sum())).astype(array.dtype)
     return flat.reshape(array.shape)
+
+
+def signed_zeros(array: Array, generator: np.random.Generator) -> Array:
+    """Zeros of either sign in the place of a float array's numbers."""
+    if array.dtype.kind != "f":
+        return array
+    return np.asarray(np.where(generator.random(array.shape) < 0.5, 0.0, -0.0), array.dtype)
+
+
+LARGE_ROUNDS = 3
+"""In how many ways integers are replaced by large ones."""
+
+
+def large_integers(array: Array, generator: np.random.Generator, number: int) -> Array:
+    """Integers of the same type from all of its range, often its ends; anything else as it is.
+
+    With number 1 there are 0 and -1 too, by which not everything can be divided; with 2 all are drawn evenly.
+    """
+    return _large(array.shape, array.dtype, generator, number) if array.dtype.kind in "iu" else array
+
+
+def _large(
+    shape: tuple[int, ...], dtype: np.dtype[np.generic], generator: np.random.Generator, number: int
+) -> Array:  # fmt: skip
+    info = np.iinfo(dtype.name)
+    spread = generator.integers(info.min, info.max, shape, dtype.type, endpoint=True)
+    spread = np.where(spread == 0, np.asarray(1, dtype), spread)
+    if number == 2:
+        return np.asarray(spread, dtype)
+    ends = [info.min, info.min, info.max, info.max, info.min + 1, info.max - 1]
+    # Where a product leaves the type, and the first numbers that float16, float32 and float64 do not have.
+    inner = [sign * value for value in _NOTABLE for sign in (1, -1) if info.min <= sign * value <= info.max]
+    inner += [1 << place for place in range(2, info.bits - 1, 3)]
+    inner += [value for value in (0, 0, -1, -1) if number == 1 and info.min <= value]
+    kinds = generator.random(shape)
+    chosen = generator.choice(np.asarray(inner, dtype), shape)
+    at_ends = generator.choice(np.asarray([value or 1 for value in ends], dtype), shape)
+    return np.asarray(np.where(kinds < 0.4, at_ends, np.where(kinds < 0.8, chosen, spread)), dtype)
+
+
+_NOTABLE = (2, 3, 5, 7, 100, 2**11 + 1, 2**24 + 1, 2**53 + 1, 181, 46341, 3037000500)
 
 
 def whole(array: Array, value: float) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superopt.errors import EvaluationError, InferenceError
-from superopt.kernels import FLOAT64, NotInRing, evaluate_graph, modular
+from superopt.kernels import FLOAT64, DivisionFault, NotInRing, evaluate_graph, modular
 from superopt.laws.error_bounds import ROUNDOFF, Bounded, bounded, few_bits
 from superopt.laws.instances import Instance
-from superopt.laws.instances_content import special, whole
+from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, signed_zeros, special, whole
 from superopt.laws.runtime import run
 from superopt.laws.variants import Variant
 from superopt.rules import Rule
@@ -146,6 +146,17 @@ class _Sides:
         value = self.instance.binding[name]
         return (isinstance(value, Value) and value.load is None) or name in self.instance.unread
 
+    def with_large_integers(self) -> Iterator[Mapping[str, Array]]:
+        """The contents with large integers for small ones, in several ways; nothing where no integers are free."""
+        names = [
+            name for name, array in self.instance.arrays.items()
+            if array.dtype.kind in "iu" and self.free(name) and name not in self.instance.bounds
+        ]  # fmt: skip
+        generator = self.generator
+        for number in range(LARGE_ROUNDS if names else 0):
+            arrays = self.instance.arrays
+            yield {**arrays, **{name: large_integers(arrays[name], generator, number) for name in names}}
+
 
 def _same_type(left: object, right: object) -> bool:
     if not isinstance(left, TensorType) or not isinstance(right, TensorType):
@@ -194,10 +205,17 @@ def _is_ring(graph: TermGraph) -> bool:
 def _over_reals(sides: _Sides, specials: bool) -> Verdict:
     """Agreement in float64 within what rounding in float64 explains; and no operand's NaN or infinity is lost."""
     arrays = dict(sides.instance.arrays)
-    left = bounded(sides.instance.left, arrays, ROUNDOFF["float64"], sides.rounded)
-    right = bounded(sides.right, arrays, ROUNDOFF["float64"], sides.rounded)
-    found = _compare(sides, "in float64", arrays, left, right)
-    if found.finding is not None or not specials or sides.rule.numeric == "exact":
+    found = _evaluated(sides, arrays)
+    if found.finding is not None or not specials:
+        return found
+    for large in sides.with_large_integers():
+        try:
+            there = _evaluated(sides, large)
+        except EvaluationError:
+            continue  # The left side has no value there.
+        if there.finding is not None:
+            return there
+    if sides.rule.numeric == "exact":
         return found
     for name, array in arrays.items():
         value = sides.instance.binding[name]
@@ -211,6 +229,16 @@ def _over_reals(sides: _Sides, specials: bool) -> Verdict:
             if lost is not None:
                 return lost
     return found
+
+
+def _evaluated(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
+    """Agreement in float64. Raises EvaluationError where the left side has no value, or the right side no kernel."""
+    left = bounded(sides.instance.left, arrays, ROUNDOFF["float64"], sides.rounded)
+    try:
+        right = bounded(sides.right, arrays, ROUNDOFF["float64"], sides.rounded)
+    except DivisionFault as fault:
+        return sides.finding(f"on the right side alone: {fault}", arrays, left[0].value, np.zeros(0))
+    return _compare(sides, "in float64", arrays, left, right)
 
 
 def _lost(sides: _Sides, arrays: Mapping[str, Array], what: str) -> Verdict | None:
@@ -233,6 +261,7 @@ def _compare(
 ) -> Verdict:  # fmt: skip
     """Whether values differ by no more than their bounds allow; by default the values that have the bounds."""
     telling = False
+    sound = all(np.all(np.isfinite(array)) for array in arrays.values() if array.dtype.kind == "f")
     for place, (mine, other) in enumerate(zip(left, right, strict=True)):
         first, second = (mine.value, other.value) if values is None else (values[0][place], values[1][place])
         bound = np.nan_to_num(mine.bound + other.bound, nan=np.inf, posinf=np.inf)
@@ -249,6 +278,9 @@ def _compare(
             allowed = bound + _stated(sides.rule, a, finite)
             wrong = finite & known & ~(np.abs(a - b) <= allowed) & np.isfinite(allowed)
             wrong |= finite & known & ~np.isfinite(b) & np.isfinite(bound)
+            if sound and not other.strayed:
+                # NaN or an infinity that the left side does not have, by no overflow and no rounding.
+                wrong |= finite & known & np.isfinite(mine.bound) & ~np.isfinite(b) & ~np.isfinite(other.value)
             if not sides.rule.ignoring and mine.peak < _largest(sides, place) / 4:
                 # Nothing overflowed: what is not finite on the left is so over the reals, or by underflow.
                 wrong |= ~finite & np.isfinite(b)
@@ -277,13 +309,19 @@ def _in_runtime(sides: _Sides, specials: bool) -> Verdict:
     for name, array in sides.instance.arrays.items():
         drawn = array.dtype.kind == "f" and sides.free(name)
         full[name] = np.asarray(generator.standard_normal(array.shape), array.dtype) if drawn else array
-    if sides.rule.numeric != "exact":
-        return _within_bounds(sides, dict(sides.instance.arrays))
-    found = _same_bits(sides, full)
-    if found.finding is None and specials:
-        strewn = {n: special(a, generator, sides.rule.ignoring) if sides.free(n) else a for n, a in full.items()}
-        after = _same_bits(sides, strewn)
-        return Verdict(after.finding, found.telling or after.telling)
+    judged = _same_bits if sides.rule.numeric == "exact" else _within_bounds
+    ordinary = full if sides.rule.numeric == "exact" else sides.instance.arrays
+    found = judged(sides, ordinary)
+    tried: list[Mapping[str, Array]] = []
+    if specials and sides.rule.numeric == "exact":
+        tried.append({n: special(a, generator, sides.rule.ignoring) if sides.free(n) else a for n, a in full.items()})
+        if "signed-zero" not in sides.rule.ignoring and any(a.dtype.kind == "f" for a in full.values()):
+            tried.append({n: signed_zeros(a, generator) if sides.free(n) else a for n, a in full.items()})
+    for arrays in (*tried, *(sides.with_large_integers() if specials else ())):
+        if found.finding is not None:
+            break
+        after = judged(sides, arrays)
+        found = Verdict(after.finding, found.telling or after.telling)
     return found
 
 
@@ -291,8 +329,11 @@ def _within_bounds(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
     ran = run({"left": sides.instance.left, "right": sides.right}, arrays)
     if isinstance(ran, str):
         return _refused(sides, arrays, ran)
-    left = bounded(sides.instance.left, arrays, None, sides.rounded)
-    right = bounded(sides.right, arrays, None, sides.rounded)
+    try:
+        left = bounded(sides.instance.left, arrays, None, sides.rounded)
+        right = bounded(sides.right, arrays, None, sides.rounded)
+    except EvaluationError:
+        return SILENT
     return _compare(sides, "in onnxruntime", arrays, left, right, (list(ran["left"]), list(ran["right"])))
 
 

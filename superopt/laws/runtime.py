@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from superopt.forms import OnnxForm, onnx_form
+from superopt.laws.error_bounds import ROUNDOFF
+from superopt.models.divisions import trapped
 from superopt.operators import dtype_number
 from superopt.terms import ABSENT, CONST, INPUT, PROJECT, TensorType, TermGraph
 
@@ -105,8 +107,10 @@ _REFUSALS = (_STATE.NotImplemented, _STATE.InvalidGraph, _STATE.InvalidArgument,
 
 def run(graphs: Mapping[str, TermGraph], inputs: Mapping[str, Array]) -> Mapping[str, Sequence[Array]] | str:
     """The roots' values by graph name, or the message with which the runtime refuses: an element type that it has no
-    implementation for, or operands that it does not take."""
+    implementation for, operands that it does not take, or an integer division that has no result."""
     model = model_of(graphs)
+    if any(_may_fault(graph) for graph in graphs.values()):
+        model = trapped(model)
     session = _session(model.SerializeToString())
     if isinstance(session, str):
         return session
@@ -118,6 +122,12 @@ def run(graphs: Mapping[str, TermGraph], inputs: Mapping[str, Array]) -> Mapping
         return str(error)
     named = {item.name: value for item, value in zip(session.get_outputs(), values, strict=True)}
     return {side: [named[f"{side}_{place}"] for place in range(len(graph.roots))] for side, graph in graphs.items()}
+
+
+def _may_fault(graph: TermGraph) -> bool:
+    """Whether integers are divided: some divisions end the process of the runtime, unless they are trapped."""
+    kinds = (kind for node, kind in zip(graph.nodes, graph.types, strict=True) if node.op in ("Div", "Mod"))
+    return any(isinstance(kind, TensorType) and kind.dtype not in ROUNDOFF for kind in kinds)
 
 
 @lru_cache(maxsize=128)

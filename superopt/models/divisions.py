@@ -21,7 +21,7 @@ _BROADCASTS = 7
 
 
 FAULT = "an integer is divided by zero, or the least one by -1"
-"""The name of the node that fails then: onnxruntime's message has it."""
+"""How the name of the node that fails then begins: onnxruntime's message has it."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def _trap(node: onnx.NodeProto, data_type: int, names: Iterator[str]) -> Iterato
     yield (number := made("Cast", fault.output[0], to=onnx.TensorProto.INT64))
     yield (faults := made("ReduceSum", number.output[0], keepdims=0))
     yield (ones := constant([1], np.int64))
-    yield (one := made("Gather", ones.output[0], faults.output[0], name=FAULT))
+    # The names of nodes are theirs alone.
+    yield (one := made("Gather", ones.output[0], faults.output[0], name=f"{FAULT} ({next(names)})"))
     yield (typed := made("Cast", one.output[0], to=data_type))
     # Mul knows few types too: the same number by way of int64, whose product with one keeps every bit.
     if data_type in (onnx.TensorProto.INT32, onnx.TensorProto.INT64):
