@@ -55,6 +55,8 @@ def load(name_or_path: str | Path, runtime: Runtime | None = None) -> CostModel:
 
 def _load(name_or_path: str | Path, runtime: Runtime | None, adding: tuple[Path, ...]) -> CostModel:
     """``adding`` are the files that are being read, each of which adds the next one, the last of them this model."""
+    if not isinstance(name_or_path, (str, os.PathLike)):
+        raise CostModelError(f"cost: {name_or_path!r} is no cost model, expected a name, a file or a CostModel")
     name, at, provider = str(name_or_path).partition("@")
     if name == MEASURED:
         where = runtime or Runtime()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -100,7 +101,9 @@ class Span:
 
 def load(source: str | Path) -> RuleSet:
     """The rules of a file, or of a shipped file or named list of files (``default``, ``all``)."""
-    name = str(source)
+    if not isinstance(source, (str, os.PathLike)):
+        raise RuleError(f"{source!r} is no rule set: a set's name or file was expected", file="<rules>")
+    name = os.fspath(source)
     lists = _named_lists()
     if name in lists:
         rules = RuleSet()

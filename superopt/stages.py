@@ -17,16 +17,18 @@ import onnx
 from superopt.cost import CostModel, graph_cost
 from superopt.engine.eclasses import EGraph
 from superopt.engine.saturate import Limits, Saturation
+from superopt.errors import OptionError
 from superopt.laws.all import POINTS, check_all
 from superopt.laws.laws import LawResult
 from superopt.lowering.lower import lower
 from superopt.models import model as models
 from superopt.models.model import Model
 from superopt.numeric import settle
-from superopt.options import DEFAULT_COST_MODEL, DEFAULT_RULES, LIMITS, Options, options
+from superopt.options import DEFAULT_COST_MODEL, DEFAULT_RULES, LIMITS, Options, check_jobs, check_whole, options
 from superopt.pipeline import cost_model_of, feeds_of, rules_of, sizes_of
 from superopt.prepare import prepared
 from superopt.progress import Clock, Watcher
+from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
 from superopt.search.candidates import Found, Search
 from superopt.terms import TensorType
@@ -233,6 +235,8 @@ def extract(
     that, it is the original. Without ``seconds`` the search for a proof ends by a counted effort. Raises
     ``CostModelError``.
     """
+    if not isinstance(saturated, Saturated):
+        raise OptionError(f"saturated: {saturated!r} is no e-graph, expected what superopt.saturate returned")
     wanted = replace(saturated.search.options, cost=cost, max_growth=max_growth)
     clock = Clock(Watcher())
     # The seconds that saturation was given are over, and were not meant for choosing.
@@ -249,13 +253,35 @@ def extract(
     return Chosen(found, cost_model, before, after, dict(clock.seconds))
 
 
-def check_rules(rules: RuleSet, *, points: int = POINTS, seed: int = 0, jobs: int = 1) -> CheckedRules:
+def check_rules(
+    rules: str | os.PathLike[str] | RuleSet | Sequence[str | os.PathLike[str] | RuleSet],
+    *,
+    points: int = POINTS,
+    seed: int = 0,
+    jobs: int = 1,
+) -> CheckedRules:
     """Checks every rule by the law that its text implies, on up to ``points`` instances each, ``jobs`` rules at a time.
 
-    What fails is shown with the smallest instance found; ``failures`` are the results of these.
+    ``rules`` are a rule set, or what ``load_rules`` takes, or several of them. What fails is shown with the smallest
+    instance found; ``failures`` are the results of these. Raises ``InputError`` where an argument is at fault.
     """
-    checked = check_all(rules, points=points, seed=seed, jobs=jobs)
-    return CheckedRules(tuple(one.result for one in checked), rules)
+    check_whole("points", points, 1)
+    check_whole("seed", seed, 0)
+    check_jobs(jobs)
+    chosen = _together(rules)
+    checked = check_all(chosen, points=points, seed=seed, jobs=jobs)
+    return CheckedRules(tuple(one.result for one in checked), chosen)
+
+
+def _together(given: object) -> RuleSet:
+    """All rules of what was given, in order."""
+    several = given if isinstance(given, (list, tuple)) else [given]
+    rules = RuleSet()
+    for one in several:
+        if not isinstance(one, (str, os.PathLike, RuleSet)):
+            raise OptionError(f"rules: {one!r} is no rule set, expected a RuleSet, or a set's name or file")
+        rules = rules + (one if isinstance(one, RuleSet) else load_rules(os.fspath(one)))
+    return rules
 
 
 def _limits(given: Limits) -> dict[str, int | float]:

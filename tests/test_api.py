@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,36 @@ def test_checking_tells_which_rule_fails_and_how() -> None:
     assert "take-two-scales: agrees" in repr(checked)
     assert len(checked) == 2
     assert checked[0].passed
+
+
+def test_rules_are_checked_by_name_too() -> None:
+    checked = superopt.check_rules(["spectrum", superopt.parse_rules(TWO_SCALES)], points=1)
+    assert [one.rule for one in checked] == [
+        *(rule.name for rule in superopt.load_rules("spectrum")),
+        "merge-two-scales",
+    ]
+    assert superopt.check_rules("spectrum", points=1).rules == superopt.load_rules("spectrum")
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        (lambda: superopt.check_rules(None), "rules: None is no rule set, expected"),  # type: ignore[arg-type]
+        (lambda: superopt.check_rules(["identity", 3]), "rules: 3 is no rule set, expected"),  # type: ignore[list-item]
+        (lambda: superopt.check_rules("no-such"), "no such rule file"),
+        (lambda: superopt.check_rules("identity", points=0), "points: 0 is out of range"),
+        (lambda: superopt.check_rules("identity", seed=-1), "seed: -1 is out of range"),
+        (lambda: superopt.check_rules("identity", jobs=0), "jobs: 0 is out of range"),
+        (lambda: superopt.parse_rules(None), "NoneType is no text"),  # type: ignore[arg-type]
+        (lambda: superopt.load_rules(None), "None is no rule set"),  # type: ignore[arg-type]
+        (lambda: superopt.extract(None), "saturated: None is no e-graph, expected"),  # type: ignore[arg-type]
+        (lambda: superopt.cost(onnx.ModelProto(), 3), "cost: 3 is no cost model"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_of_a_wrong_kind_is_an_input_error(call: Callable[[], object], what: str) -> None:
+    with pytest.raises(superopt.InputError) as caught:
+        call()
+    assert what in str(caught.value)
 
 
 def test_what_a_notebook_shows_is_short(model: onnx.ModelProto) -> None:

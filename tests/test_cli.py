@@ -213,6 +213,10 @@ def test_a_fault_of_ours_leaves_the_original_and_one_line(
         (["rules", "check", "bad.rules"], "bad.rules:3:7: '(' is never closed"),
         (["rules", "check", "empty.rules"], "empty.rules:1:1: there is no rule in it"),
         (["rules", "check", "groups.rules"], "groups.rules:1:1: there is no rule in it"),
+        (["rules", "check", "--seed", "-1"], "seed: -1 is out of range, expected a whole number of at least 0"),
+        (["rules", "check", "--points", "0"], "points: 0 is out of range, expected a whole number of at least 1"),
+        (["rules", "check", "--jobs", "0"], "jobs: 0 is out of range, expected a whole number of at least 1, or -1"),
+        (["experiment", "m.onnx", "-o", "d", "--jobs", "0"], "jobs: 0 is out of range"),
         (["rules", "lst"], "No such command 'lst'."),
         (["optimise", "m.onnx"], "No such command 'optimise'."),
     ],
@@ -361,6 +365,24 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert option in text
     assert run() == 2
     assert "Commands" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("extract", "every e-class (a set of equal terms)"),
+        ("extract", "after so many steps, counted so that runs repeat"),
+        ("optimize", "a family: all that one rule's text stands for"),
+        ("optimize", "by their laws first (both sides computed on made inputs)"),
+        ("inspect", "opaque (kept as it is: no rule looks into it)"),
+        ("cost", "`measured@PROVIDER` with another execution provider"),
+        ("rules list", "Rule sets that ship, or files."),
+        ("rules check", "both sides are computed on made instances"),
+    ],
+)
+def test_help_explains_its_terms(command: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*command.split(), "--help") == 0
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
 def python(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:

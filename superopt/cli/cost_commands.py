@@ -29,7 +29,7 @@ def inspect(
     nodes: Annotated[bool, typer.Option("--nodes", help="Also every node, with its type and cost.")] = False,
     report: ReportFile = None,
 ) -> None:
-    """Show a model's operators, shapes and costs, and what stays opaque and why."""
+    """Show a model's operators, shapes and costs; and what stays opaque (kept as it is: no rule looks into it), why."""
     from superopt.cli.inspect import run_inspect
     from superopt.options import options
 
@@ -42,7 +42,11 @@ def cost_command(
     source: Source,
     cost: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME|FILE", help=f"Cost model; repeatable. [default: {DEFAULTS.cost}]"),
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Cost model; repeatable. `measured` is what was timed here, `measured@PROVIDER` with another "
+            f"execution provider of onnxruntime. [default: {DEFAULTS.cost}]",
+        ),
     ] = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="Every node by itself, not only operators.")] = False,
     timed: Annotated[bool, typer.Option("--timed/--not-timed", help="Beside the latency in onnxruntime.")] = True,
@@ -73,7 +77,11 @@ def measure(
     seconds: Annotated[float, typer.Option(help="When to stop timing; what matters most comes first.")] = 60.0,
     threads: Threads = None,
     provider: Annotated[
-        str, typer.Option(metavar="NAME", help="Execution provider of onnxruntime.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Execution provider of onnxruntime; `--cost measured@NAME` goes by what was timed with it.",
+        ),
     ] = "CPUExecutionProvider",
     input_shape: InputShapes = None,
     again: Annotated[bool, typer.Option("--again", help="Time also what has been timed before.")] = False,

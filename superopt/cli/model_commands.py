@@ -22,7 +22,10 @@ def optimize(
         typer.Option(metavar="NAME|FILE", help=f"Rule set; repeatable. [default: {DEFAULTS.rules[0]}]"),
     ] = None,
     without: Annotated[
-        list[str] | None, typer.Option(metavar="RULE", help="Leave out a rule or a family of rules; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="RULE", help="Leave out a rule, or a family: all that one rule's text stands for; repeatable."
+        ),
     ] = None,
     numeric: Annotated[
         str | None,
@@ -83,7 +86,11 @@ def optimize(
         bool, typer.Option("--check-classes", help="First compare all that the rules have found equal.")
     ] = False,
     trust_rules: Annotated[
-        bool, typer.Option("--trust-rules", help="Do not try rules that do not ship by their laws first.")
+        bool,
+        typer.Option(
+            "--trust-rules",
+            help="Do not try rules that do not ship by their laws first (both sides computed on made inputs).",
+        ),
     ] = False,
     explain: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write here which rules led to the result, step by step.")

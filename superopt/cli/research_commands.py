@@ -18,11 +18,14 @@ def extract(
     ],
     seconds: Annotated[
         float | None,
-        typer.Option(metavar="S", help="End after so many seconds. [default: a counted effort, about 30 s]"),
+        typer.Option(
+            metavar="S",
+            help="End after so many seconds. [default: after so many steps, counted so that runs repeat; about 30 s]",
+        ),
     ] = None,
     report: ReportFile = None,
 ) -> None:
-    """Choose the cheapest node of every e-class that is needed, with a proven lower bound.
+    """Choose the cheapest node of every e-class (a set of equal terms) that is needed, with a proven lower bound.
 
     Shared nodes are paid once. Exit code 0: chosen, whether proven or not. 2: bad input.
     """
@@ -62,7 +65,11 @@ def experiment(
         str | None, typer.Option(metavar="5%|0.05|none", help="How much larger results may be. [default: 5%]")
     ] = None,
     leave_one_out: Annotated[
-        str | None, typer.Option(metavar="rules|families", help="Leave out each that matched, in turn.")
+        str | None,
+        typer.Option(
+            metavar="rules|families",
+            help="Leave out each rule that matched, in turn, or all rules of one file (families).",
+        ),
     ] = None,
     latency: Annotated[bool, typer.Option("--latency", help="Time each result too; use --jobs 1 then.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the results.")] = False,
@@ -107,7 +114,10 @@ def explain(
         typer.Option(metavar="NAME|FILE", help=f"Rule set; repeatable. [default: {DEFAULTS.rules[0]}]"),
     ] = None,
     without: Annotated[
-        list[str] | None, typer.Option(metavar="RULE", help="Leave out a rule or a family of rules; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="RULE", help="Leave out a rule, or a family: all that one rule's text stands for; repeatable."
+        ),
     ] = None,
     numeric: Annotated[
         str | None,
@@ -130,7 +140,11 @@ def explain(
         bool, typer.Option("--initializers-are-constant", help="Also those that are graph inputs.")
     ] = False,
     trust_rules: Annotated[
-        bool, typer.Option("--trust-rules", help="Do not try rules that do not ship by their laws first.")
+        bool,
+        typer.Option(
+            "--trust-rules",
+            help="Do not try rules that do not ship by their laws first (both sides computed on made inputs).",
+        ),
     ] = False,
     report: ReportFile = None,
 ) -> None:
@@ -160,7 +174,10 @@ def bisect(
         typer.Option(metavar="NAME|FILE", help=f"Rule set, trusted; repeatable. [default: {DEFAULTS.rules[0]}]"),
     ] = None,
     without: Annotated[
-        list[str] | None, typer.Option(metavar="RULE", help="Leave out a rule or a family of rules; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="RULE", help="Leave out a rule, or a family: all that one rule's text stands for; repeatable."
+        ),
     ] = None,
     numeric: Annotated[
         str | None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from superopt import rule_text
 from superopt.errors import OptionError
+from superopt.options import check_jobs, check_whole
 from superopt.reporting import render
 from superopt.rules import Rule, RuleSet
 
@@ -67,14 +68,16 @@ def run_check(names: tuple[str, ...], only: tuple[str, ...], *, points: int | No
     """Checks rules by their laws, a line per rule; whether all pass. A rejected rule passes where its law fails it."""
     from superopt.laws.all import POINTS, check_all
 
-    if points is not None and points < 1:
-        raise OptionError(f"points: {points} is out of range, expected a whole number of at least 1")
+    points = POINTS if points is None else points
+    check_whole("points", points, 1)
+    check_whole("seed", seed, 0)
+    check_jobs(jobs)
     rules = _together(names or ("all",))
     if only:
         rules = rules.only(*only)
     console = render.console()
     failures = 0
-    for checked in check_all(rules, points=points or POINTS, seed=seed, jobs=jobs):
+    for checked in check_all(rules, points=points, seed=seed, jobs=jobs):
         rule, result = checked.rule, checked.result
         failures += not checked.passed
         verdict = "pass" if checked.passed else "FAIL"

@@ -11,9 +11,14 @@ from superopt.cli.app import rules_app
 
 @rules_app.command("list")
 def rules_list(
-    rules: Annotated[list[str] | None, typer.Argument(metavar="[NAME|FILE]...", show_default=False)] = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME|FILE]...", help="Rule sets that ship, or files. [default: all that ship]", show_default=False
+        ),
+    ] = None,
 ) -> None:
-    """List rules, all that ship or those of some rule sets."""
+    """List rules, with the numeric class of each: how results may change; a family stands on one line."""
     from superopt.cli.rules import run_list
 
     raise typer.Exit(run_list(tuple(rules or ())))
@@ -21,7 +26,14 @@ def rules_list(
 
 @rules_app.command("show")
 def rules_show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A rule, a family or a rule set.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A rule, a family (all that one rule's text stands for) or a rule set.",
+            show_default=False,
+        ),
+    ],
     rules: Annotated[list[str] | None, typer.Option(metavar="NAME|FILE", help="Where to look; repeatable.")] = None,
 ) -> None:
     """Print the text of a rule."""
@@ -32,7 +44,12 @@ def rules_show(
 
 @rules_app.command("check")
 def rules_check(
-    files: Annotated[list[str] | None, typer.Argument(metavar="[NAME|FILE]...", show_default=False)] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME|FILE]...", help="Rule sets that ship, or files. [default: all that ship]", show_default=False
+        ),
+    ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Check this rule alone; repeatable.")] = None,
     points: Annotated[
         int | None, typer.Option(metavar="N", help="Instances of each rule, at most. [default: 24]")
@@ -40,7 +57,7 @@ def rules_check(
     seed: Annotated[int, typer.Option(help="Seed of the instances.")] = 0,
     jobs: Annotated[int, typer.Option(metavar="N", help="Rules at a time; -1 for one per processor.")] = -1,
 ) -> None:
-    """Test rules by the law that each one's text implies; all that ship, or those of some files.
+    """Test rules by the law that each one's text implies: both sides are computed on made instances and compared.
 
     Exit code 0: all pass. 1: some fail. 2: bad input.
     """
