@@ -204,6 +204,10 @@ def _parameters(signature: inspect.Signature) -> str:
 
 def _check_value(spec: Operator, name: str, value: Expr, tree: ast.expr, error: ErrorAt) -> None:
     """Raises RuleError where an attribute is given a value, by a text without names, that the operator cannot have."""
+    if isinstance(value.tree, ast.IfExp):
+        for way in (value.tree.body, value.tree.orelse):
+            _check_value(spec, name, Expr(ast.unparse(way), way), tree, error)
+        return
     if any(isinstance(node, (ast.Name, ast.Attribute)) for node in ast.walk(value.tree)):
         return
     try:

@@ -175,6 +175,7 @@ def test_brackets_in_texts_do_not_count() -> None:
     [
         ('rule a: exact\n  Cast(x, to="float33") => x', "2:14", "Cast's to is 'float33': one of float32, "),
         ('rule a: exact\n  Cast(x, to=a) => Cast(x, to="half")', "2:31", "Cast's to is 'half': one of"),
+        ('rule a: exact\n  Cast(x, to=a) => Cast(x, to="half" if rank(x) == 1 else a)', "2:31", "Cast's to is 'half'"),
         ("rule a: exact\n  Transpose(x, perm=1) => x", "2:21", "Transpose's perm is 1: a tuple, each a whole number"),
         ('rule a: exact\n  Softmax(x, axis="1") => x', "2:19", "Softmax's axis is '1': a whole number"),
         ('rule a: exact\n  Reshape(x, shape="1") => x', "2:20", "Reshape's shape is '1': a number or a tuple of"),
