@@ -40,6 +40,9 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 }  # fmt: skip
 """What an attribute of a schema's type is in a rule, in Python and in words."""
 
+_DTYPE_PARAMETERS = frozenset({"dtype", "source", "through", "target"})
+"""The parameters of functions that take the name of an element type."""
+
 _DTYPES = tuple(dtype_name(number) for number in onnx.TensorProto.DataType.values() if number)
 """The names of element types."""
 
@@ -180,9 +183,15 @@ def _check_call(call: ast.Call, name: str, error: ErrorAt) -> None:
         signature = inspect.signature(FUNCTIONS[name].call)
         bind = signature.bind_partial if starred else signature.bind
         try:
-            bind(*plain, **dict.fromkeys(filter(None, keywords)))
+            bound = bind(*plain, **{item.arg: item.value for item in call.keywords if item.arg is not None})
         except TypeError as wrong:
             raise error(f"{name}: {wrong}: {name}({_parameters(signature)}) was expected", call) from wrong
+        for parameter, given in bound.arguments.items():
+            named = parameter in _DTYPE_PARAMETERS and isinstance(given, ast.Constant)
+            if named and given.value not in _DTYPES:
+                raise error(
+                    f"{name}: {given.value!r} is no element type: one of {', '.join(_DTYPES)} was expected", given
+                )
         return
     least, most = BUILTINS[name]
     unknown = [keyword for keyword in keywords if not (name in ("min", "max") and keyword == "default")]

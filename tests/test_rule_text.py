@@ -195,6 +195,7 @@ def test_an_attribute_is_of_the_kind_that_its_operator_has(text: str, where: str
         ("positive()", "positive: missing a required argument: 'value': positive(value) was expected"),
         ("positive(x, of=x)", "positive: got an unexpected keyword argument 'of'"),
         ("not (rank(x) == 2 and positive(x, 3))", "positive: too many"),
+        ("lossless('int8', 'float33')", "lossless: 'float33' is no element type: one of float32,"),
         ("len() == 2", "len has 0 arguments: 1 were expected"),
         ("sum(x, x, x) == 2", "sum has 3 arguments: 1 to 2 were expected"),
         ("constant()", "constant has 0 arguments: 1 or more were expected"),
