@@ -322,6 +322,7 @@ def test_cost_models_of_one_name_have_columns_of_their_own(folder: Path, capsys:
             Path(where, file).write_text('name = "nodes"\nunit = "u"\n[price]\nnode = 2\n')
     for given, heads in (
         (("nodes", "a.toml", "b.toml"), ["nodes", "a.toml", "b.toml"]),
+        (("nodes", "other/b.toml"), ["nodes", "b.toml"]),
         (("a.toml", "other/a.toml", "flops"), ["a.toml", "other/a.toml", "flops"]),
         (("a.toml", "a.toml"), ["nodes"]),
     ):

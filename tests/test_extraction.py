@@ -18,12 +18,12 @@ from superopt.cli.main import main
 from superopt.cost import CostModel, load
 from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
-from superopt.extraction import Extractor, Problem, extract, greedy, interchange, several, solve
+from superopt.extraction import Extractor, Problem, extract, greedy, interchange, several, solve, tightening
 from superopt.extraction.formulation import cycle_cuts, formulate
 from superopt.extraction.heuristics import heuristic, value
 from superopt.extraction.reduction import opened, simplify
 from superopt.extraction.solvers import Effort, branch, propagate, relax
-from superopt.extraction.tightening import tighten
+from superopt.extraction.tightening import masks, tighten
 from superopt.terms import ABSENT, Attrs, Constant, TensorType, TermGraph
 
 DATA = Path(__file__).parent / "data"
@@ -209,7 +209,7 @@ def test_time_may_be_over_at_any_moment(seconds: int, monkeypatch: pytest.Monkey
             assert found.bound - 1e-9 <= optimum <= found.cost + 1e-9
 
 
-def test_reductions_ask_the_clock() -> None:
+def test_reductions_ask_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = interchange.read(DATA / "tensat__resnet50.json.gz").problem
     asked = 0
 
@@ -223,6 +223,11 @@ def test_reductions_ask_the_clock() -> None:
     assert asked == 1
     tighten(part, math.inf, late)
     assert asked == 2
+    # Where it gets late after the masks, there is no second round.
+    made = []
+    monkeypatch.setattr(tightening, "masks", lambda items, roots, _: made.append(masks(items, roots)) or made[-1])
+    tighten(part, math.inf, late)
+    assert len(made) == 1
     chosen, cost = heuristic(part, late)
     assert cost == value(part.items, part.roots, chosen) < math.inf
 
