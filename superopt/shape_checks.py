@@ -229,6 +229,29 @@ def _check_reduced_axes(attrs: Attrs, args: list[TensorType | None]) -> None:
         raise InferenceError("reduces over no axes")
 
 
+def _check_blocks(attrs: Attrs, args: list[TensorType | None]) -> None:
+    """An image is cut into whole blocks: of its height and width, or of its channels. Runtimes refuse a remainder."""
+    shape, block = shape_of(args[0]), _int(attrs, "blocksize", 1)
+    if block < 1:
+        raise InferenceError(f"blocks of size {block}")
+    if shape is None:
+        return
+    if len(shape) != 4:
+        raise InferenceError(f"input of rank {len(shape)}")
+    # DepthToSpace alone has a mode.
+    whole = {1: block * block} if "mode" in dict(attrs.items) else {2: block, 3: block}
+    for axis, size in whole.items():
+        dim = shape[axis]
+        if isinstance(dim, int) and dim % size:
+            raise InferenceError(f"axis {axis} of size {dim} in blocks of {size}")
+
+
+def _check_normalized_axis(attrs: Attrs, args: list[TensorType | None]) -> None:
+    shape, axis = shape_of(args[0]), _int(attrs, "axis", -1)
+    if shape is not None and not -len(shape) <= axis < len(shape):
+        raise InferenceError(f"axis {axis} of rank {len(shape)}")
+
+
 CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
     "Conv": _check_conv,
     "ConvTranspose": _check_conv_transpose,
@@ -243,6 +266,11 @@ CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
     "LpPool": _check_pads,
     "Reshape": _check_reshape,
     "PRelu": _check_prelu,
+    "DepthToSpace": _check_blocks,
+    "SpaceToDepth": _check_blocks,
+    **dict.fromkeys(
+        ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax", "LpNormalization"), _check_normalized_axis
+    ),
     "Squeeze": _check_unique_axes,
     "Slice": _check_unique_axes,
     **dict.fromkeys(

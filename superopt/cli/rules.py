@@ -104,6 +104,8 @@ def run_import(source: str, output: str) -> int:
 
 def _summary(rule: Rule, result: LawResult, seconds: float) -> str:
     parts = [f"{result.instances} instances of {result.signatures} kinds"]
+    if result.error is not None:
+        return f"could not be checked: {result.error}"
     if rule.rejected is not None:
         parts.append("still wrong, as its text says" if not result.passed else "rejected, but nothing wrong was found")
     elif result.failed:

@@ -30,7 +30,7 @@ class Checked:
     @property
     def passed(self) -> bool:
         """Whether the rule keeps its law; a rejected rule has to break it."""
-        return self.result.passed != (self.rule.rejected is not None)
+        return self.result.error is None and self.result.passed != (self.rule.rejected is not None)
 
 
 def check_all(rules: Iterable[Rule], *, points: int = POINTS, seed: int = 0, jobs: int = 1) -> Iterator[Checked]:
@@ -44,5 +44,9 @@ def check_all(rules: Iterable[Rule], *, points: int = POINTS, seed: int = 0, job
 
 def _checked(rule: Rule, points: int, seed: int) -> Checked:
     start = time.perf_counter()
-    result = laws.check(rule, points=points, seed=seed)
+    try:
+        result = laws.check(rule, points=points, seed=seed)
+    except Exception as error:  # Whatever it is: of this one rule, and no reason not to check the others.
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        result = LawResult(rule.name, False, 0, 0, 0, ("can be checked",), error=reason)
     return Checked(rule, result, time.perf_counter() - start)

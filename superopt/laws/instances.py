@@ -16,7 +16,8 @@ from superopt.errors import InferenceError
 from superopt.expressions import Binding, Bound, evaluate
 from superopt.instantiate import holds, instantiate, numbers_match
 from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content
-from superopt.laws.instances_dice import DTYPES, Dice, static
+from superopt.laws.instances_contrast import CONTRASTS
+from superopt.laws.instances_dice import DTYPES, INTS, Dice, static
 from superopt.laws.instances_draft import Draft, Rejected, grow
 from superopt.operators import NEWEST_OPSET, available, operator
 from superopt.rules import Apply, Each, Expr, Made, Number, Output, Pattern, Rule, Var
@@ -27,6 +28,8 @@ Array = NDArray[np.generic]
 
 EMPTY_TOO = frozenset((INPUT, CONST, "Concat", "Slice"))
 """Operators some of whose operands may be empty, where what comes out is not."""
+
+WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 
 TRIES_PER_POINT = 30
 HOPELESS = 240
@@ -58,7 +61,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Clues:
-    """What a rule's text tells about its instances."""
+    """What a rule's text tells about its instances; ``windows`` is how many bundles of attributes of windows it has."""
 
     wanted: tuple[AttrValue, ...]
     numbers: tuple[int | float, ...]
@@ -67,6 +70,7 @@ class Clues:
     read: frozenset[str]
     dtypes: tuple[str, ...]
     outputs: int
+    windows: int
 
 
 @lru_cache(maxsize=4096)
@@ -104,7 +108,7 @@ def instances(
     found = 0
     for number in range(points * TRIES_PER_POINT):
         maker = random.Random(f"{seed}/{rule.name}/{dropped}/{large}/{number}")
-        made = _attempt(expanded(rule, _counts(rule, maker)), clues, maker, dropped, large)
+        made = _attempt(expanded(rule, _counts(rule, maker)), clues, Dice(maker, large=large), dropped, number)
         if dropped is not None and not found and number >= HOPELESS:
             return
         if made is None or seen[made.signature] >= REPEATS:
@@ -116,10 +120,21 @@ def instances(
             return
 
 
-def _attempt(rule: Rule, clues: Clues, maker: random.Random, dropped: int | None, large: bool) -> Instance | None:
-    dice = Dice(maker, large=large, wanted=clues.wanted)
-    dice.dtype = dice.any_dtype(clues.dtypes, even=dropped is not None and dice.chance(0.3))
-    dice.plain = dice.chance(0.35)
+def _attempt(rule: Rule, clues: Clues, dice: Dice, dropped: int | None, number: int) -> Instance | None:
+    """One instance, or None where what was drawn is none. Of any four attempts one is made with integers, and of any
+    five one with groups: what only these show wrong must not be left to chance."""
+    dice.wanted = clues.wanted
+    wanted = [dtype for dtype in clues.dtypes if (dtype in INTS) == (number % 4 == 3)] or clues.dtypes
+    dice.dtype = dice.any_dtype(wanted, even=dropped is not None and dice.chance(0.3))
+    unusual = [dtype for dtype in wanted if dtype in INTS[2:]]
+    if number % 8 == 3 and unusual:
+        # Short ones and those without a sign take turns.
+        dice.dtype = unusual[number // 8 % len(unusual)]
+    dice.grouped = number % 5 == 1
+    dice.plain = not dice.grouped and dice.chance(0.4)
+    if clues.windows > 1 and number % 3 == 2:
+        dice.contrast = CONTRASTS[number // 3 % len(CONTRASTS)]
+        dice.contrast_kernel, dice.contrast_places = dice.pick((2, 3)), dice.pick((1, 2))
     dice.outputs = clues.outputs
     draft = Draft(dice, _evaluated)
     draft.constant = clues.constant | {name for name in clues.either if dice.chance(0.5)}
@@ -297,10 +312,12 @@ def clues_of(rule: Rule) -> Clues:
     outputs = max(
         (part.index + 1 for root in rule.left for part in _parts(root) if isinstance(part, Output)), default=1
     )
+    windows = len({part.rest for part in applied if part.op in WINDOWED and part.rest is not None})
     numbers = tuple(number for number in wanted if isinstance(number, (int, float)))
     return Clues(
-        tuple(wanted), numbers, frozenset(constant | read), tuple(either), frozenset(read), _dtypes(applied), outputs
-    )
+        tuple(wanted), numbers, frozenset(constant | read), tuple(either), frozenset(read), _dtypes(applied), outputs,
+        windows,
+    )  # fmt: skip
 
 
 def _number(node: ast.AST) -> int | float | str | None:

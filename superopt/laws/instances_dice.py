@@ -29,7 +29,9 @@ class Dice:
 
     ``large`` asks for sizes at which kernels change their blocking. ``wanted`` are values that the rule's text compares
     attributes and sizes with. A ``plain`` draft has windows without strides, dilations, pads and groups. A bundle
-    has ``outputs`` that are asked for. What was chosen before is likely chosen again.
+    has ``outputs`` that are asked for. A ``grouped`` draft has several groups where it can, and several channels in
+    each. A draft with a ``contrast`` has windows of two kinds, by turns, that differ in this attribute. What was chosen
+    before is likely chosen again.
     """
 
     random: random.Random
@@ -38,6 +40,11 @@ class Dice:
     wanted: tuple[AttrValue, ...] = ()
     plain: bool = False
     outputs: int = 1
+    grouped: bool = False
+    contrast: str | None = None
+    contrast_kernel: int = 2
+    contrast_places: int = 2
+    contrast_turn: bool = False
     _memory: dict[str, list[AttrValue]] = field(default_factory=dict)
     _sizes: list[int] = field(default_factory=list)
 
@@ -63,6 +70,8 @@ class Dice:
         return self.pick((1, 2, 3, 4, 5, 6, 7, 9)) if not self.large else self.pick((1, 3, 7, 8, 14, 33))
 
     def channels(self) -> int:
+        if self.grouped and not self.large:
+            return self.pick((2, 2, 3))
         return self.pick((1, 2, 2, 3, 4)) if not self.large else self.pick((1, 3, 16, 65, 130, 515))
 
     def shape(self, least: int = 0, most: int = 5) -> tuple[int, ...]:
@@ -203,8 +212,8 @@ def under(dice: Dice, shape: tuple[int, ...]) -> tuple[int, ...]:
     if kind < 0.55:
         return (1,) * dice.between(0, len(shape))
     if kind < 0.75 and len(shape) >= 2:
-        # Per channel: the second axis alone.
-        return (shape[1],) + (1,) * (len(shape) - 2)
+        # Per channel: the second axis alone, with the first or without.
+        return (1,) * dice.between(0, 1) + (shape[1],) + (1,) * (len(shape) - 2)
     if kind < 0.85 and shape:
         return (shape[-1],)
     kept = shape[dice.between(0, len(shape)) :] if dice.chance(0.5) else shape

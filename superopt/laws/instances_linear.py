@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from superopt.laws.instances_contrast import contrasted, padded_size
 from superopt.laws.instances_dice import Dice, Proposal, Request, under
 from superopt.terms import AttrValue
 
@@ -14,6 +15,9 @@ def _window(
     request: Request, dice: Dice, spatial: int, kernel: Shape | None
 ) -> tuple[Shape, Shape, Shape, Shape | None]:
     """Kernel, strides, dilations, and pads where they are given."""
+    twin = contrasted(request, dice, spatial)
+    if twin is not None:
+        return kernel or twin.kernel, twin.strides, twin.dilations, twin.pads
     if kernel is None:
         fresh = tuple(dice.pick((1, 1, 2, 3, 3)) for _ in range(spatial))
         if dice.plain and dice.chance(0.5):
@@ -79,6 +83,8 @@ def _spatial_in(dice: Dice, out: Shape | None, extents: Shape, strides: Shape, p
         if out is not None:
             size = (out[axis] - 1) * stride + extent - total + dice.between(0, stride - 1)
             sizes.append(max(size, 1))
+        elif dice.contrast is not None:
+            sizes.append(max(padded_size(dice) - total, 1))
         else:
             sizes.append(max(dice.few(), extent - total, 1))
     return tuple(sizes)
@@ -106,7 +112,7 @@ def _group(request: Request, dice: Dice, channels: int | None, outputs: int | No
     if known is not None:
         return known
     options = [1, 1, 1, 2, 2, 3, 4] + ([channels] if channels else [])
-    options = [1] if dice.plain else options
+    options = [1] if dice.plain else [2, 2, 3] if dice.grouped else options
     fit = [g for g in options if (channels is None or channels % g == 0) and (outputs is None or outputs % g == 0)]
     fresh = dice.integer(fit or [1])
     again = dice.again("group", fresh)

@@ -22,7 +22,7 @@ from superopt.terms import CONST, INPUT, PROJECT, TensorType, TermGraph
 from superopt.values import Unknown, Value
 
 Array = NDArray[np.generic]
-Part = Literal["fires", "typed", "agrees", "not vacuous", "each when is needed"]
+Part = Literal["fires", "typed", "agrees", "not vacuous", "each when is needed", "can be checked"]
 
 RING = frozenset(
     "Identity Add Sub Mul Div Neg Sum Mean Reciprocal MatMul Gemm Conv ConvTranspose Einsum AveragePool "

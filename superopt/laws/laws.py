@@ -57,7 +57,7 @@ class LawResult:
 
     ``instances`` were tried, of ``signatures`` different types and attributes; ``telling`` of them would have shown a
     wrong rule. ``failed`` are the parts of the law that do not hold; ``idle`` the texts of ``when`` conditions that no
-    instance needs.
+    instance needs. ``error`` says why a rule could not be checked: a function that it calls, or the checker, failed.
     """
 
     rule: str
@@ -68,6 +68,7 @@ class LawResult:
     failed: tuple[Part, ...] = ()
     counterexample: Counterexample | None = None
     idle: tuple[str, ...] = ()
+    error: str | None = None
 
 
 def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, idle: bool = True) -> LawResult:

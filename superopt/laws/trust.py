@@ -20,7 +20,12 @@ def lawful(rules: RuleSet) -> tuple[RuleSet, tuple[LeftOut, ...]]:
     foreign = _foreign(rules)
     left_out: list[LeftOut] = []
     for rule in foreign:
-        finding = laws.refuted(rule, points=POINTS)
+        try:
+            finding = laws.refuted(rule, points=POINTS)
+        except Exception as error:  # Whatever it is: a rule that cannot be tried is not to be trusted.
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            left_out.append({"rule": rule.name, "because": f"its law cannot be checked: {reason}"})
+            continue
         if finding is not None:
             left_out.append({"rule": rule.name, "because": f"its law fails: {finding.part}: {finding.evidence}"})
     return rules.without(*(line["rule"] for line in left_out)), tuple(left_out)
