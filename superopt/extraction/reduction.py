@@ -107,8 +107,7 @@ def simplify(part: Part, late: Late = never) -> None:
     is late. Changes ``part`` in place."""
     while True:
         before = (len(part.items), part.size, sum(len(item.children) for kept in part.items.values() for item in kept))
-        _drop_hopeless(part)
-        _drop_unreachable(part)
+        prune(part)
         for owner, kept in part.items.items():
             part.items[owner] = undominated(owner, kept)
         _settle_forced(part)
@@ -118,10 +117,14 @@ def simplify(part: Part, late: Late = never) -> None:
         if before == after:
             return
         if late():
-            # What the last steps have made hopeless or needless is not to be met again.
-            _drop_hopeless(part)
-            _drop_unreachable(part)
+            prune(part)
             return
+
+
+def prune(part: Part) -> None:
+    """Drops what earlier steps have made hopeless or needless, so that nobody meets it. Changes ``part`` in place."""
+    _drop_hopeless(part)
+    _drop_unreachable(part)
 
 
 def _drop_hopeless(part: Part) -> None:

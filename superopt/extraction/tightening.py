@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 
-from superopt.extraction.reduction import Item, Items, Late, Part, class_graph, knots, never, simplify
+from superopt.extraction.reduction import Item, Items, Late, Part, class_graph, knots, never, prune, simplify
 
 MASKS_AT_MOST = 20_000
 """Classes of a component beyond which masks take too much memory (a quadratic number of bits)."""
@@ -169,6 +169,9 @@ def tighten(part: Part, upper: float, late: Late = never) -> None:
         kept = {owner: _worthwhile(owner, ways, found) for owner, ways in part.items.items()}
         part.items = kept
         _drop_expensive(part, found, upper, late)
+        if late():
+            prune(part)
+            return
         simplify(part, late)
         if part.size == before or late():
             return
