@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from superopt.cli.app import DEFAULTS, ReportFile, Source, app
+from superopt.cli.shared_options import CostModelName, InitializersAreConstant
 
 InputShapes = Annotated[
     list[str] | None,
@@ -20,12 +21,8 @@ Threads = Annotated[
 @app.command(short_help="Show what a model is made of.")
 def inspect(
     source: Source,
-    cost: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help=f"Cost model. [default: {DEFAULTS.cost}]")
-    ] = None,
-    initializers_are_constant: Annotated[
-        bool, typer.Option("--initializers-are-constant", help="Also those that are graph inputs.")
-    ] = False,
+    cost: CostModelName = None,
+    initializers_are_constant: InitializersAreConstant = False,
     nodes: Annotated[bool, typer.Option("--nodes", help="Also every node, with its type and cost.")] = False,
     report: ReportFile = None,
 ) -> None:

@@ -7,8 +7,24 @@ from typing import Annotated
 import typer
 
 from superopt.cli.app import DEFAULTS, ReportFile, Source, app
-from superopt.options import SELECTS, VERIFIES
-from superopt.rules import EXCUSES, NUMERIC_CLASSES
+from superopt.cli.shared_options import (
+    CostModelName,
+    CustomOpLibrary,
+    Ignoring,
+    InitializersAreConstant,
+    InputShape,
+    MaxGrowth,
+    Numeric,
+    OptionalSeed,
+    RealInputs,
+    RuleSets,
+    SearchLimit,
+    TrustRules,
+    VerifyBy,
+    Without,
+)
+from superopt.options import SELECTS
+from superopt.rules import NUMERIC_CLASSES
 
 
 @app.command(short_help="Write a model that computes the same outputs faster.")
@@ -17,30 +33,12 @@ def optimize(
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write. [default: IN.opt.onnx]")
     ] = None,
-    rules: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME|FILE", help=f"Rule set; repeatable. [default: {DEFAULTS.rules[0]}]"),
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RULE", help="Leave out a rule, or a family: all that one rule's text stands for; repeatable."
-        ),
-    ] = None,
-    numeric: Annotated[
-        str | None,
-        typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may change. [default: {DEFAULTS.numeric}]"),
-    ] = None,
-    ignoring: Annotated[
-        list[str] | None,
-        typer.Option(metavar=",".join(EXCUSES), help="Values that the model is promised not to hold."),
-    ] = None,
-    cost: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help=f"Cost model. [default: {DEFAULTS.cost}]")
-    ] = None,
-    limit: Annotated[
-        str | None, typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them.")
-    ] = None,
+    rules: RuleSets = None,
+    without: Without = None,
+    numeric: Numeric = None,
+    ignoring: Ignoring = None,
+    cost: CostModelName = None,
+    limit: SearchLimit = None,
     inputs: Annotated[
         str | None, typer.Option(metavar="FEED.npz", help="Real inputs for verification and timing. [default: made]")
     ] = None,
@@ -48,15 +46,11 @@ def optimize(
         list[str] | None,
         typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; not baked in; repeatable."),
     ] = None,
-    initializers_are_constant: Annotated[
-        bool, typer.Option("--initializers-are-constant", help="Also those that are graph inputs.")
-    ] = False,
+    initializers_are_constant: InitializersAreConstant = False,
     target_opset: Annotated[
         int | None, typer.Option(metavar="N", help="Convert to this opset first. [default: the model's own]")
     ] = None,
-    max_growth: Annotated[
-        str | None, typer.Option(metavar="5%|0.05|none", help="How much larger the result may be. [default: 5%]")
-    ] = None,
+    max_growth: MaxGrowth = None,
     select: Annotated[
         str | None,
         typer.Option(metavar="|".join(SELECTS), help=f"Who has the last word. [default: {DEFAULTS.select}]"),
@@ -71,31 +65,20 @@ def optimize(
     tune: Annotated[
         float | None, typer.Option(metavar="SECONDS", help=f"Time for measuring them. [default: {DEFAULTS.tune:g}]")
     ] = None,
-    verify: Annotated[
-        str | None,
-        typer.Option(metavar="|".join(VERIFIES), help=f"What is compared. [default: {DEFAULTS.verify}]"),
-    ] = None,
+    verify: VerifyBy = None,
     external_data: Annotated[
         str | None,
         typer.Option(metavar="same|none|FILE", help=f"Where weights go. [default: {DEFAULTS.external_data}]"),
     ] = None,
-    custom_op_library: Annotated[
-        list[str] | None, typer.Option(metavar="PATH", help="Library of custom operators; repeatable.")
-    ] = None,
+    custom_op_library: CustomOpLibrary = None,
     check_classes: Annotated[
         bool, typer.Option("--check-classes", help="First compare all that the rules have found equal.")
     ] = False,
-    trust_rules: Annotated[
-        bool,
-        typer.Option(
-            "--trust-rules",
-            help="Do not try rules that do not ship by their laws first (both sides computed on made inputs).",
-        ),
-    ] = False,
+    trust_rules: TrustRules = False,
     explain: Annotated[
         str | None, typer.Option(metavar="DIR", help="Write here which rules led to the result, step by step.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help=f"Seed of sample inputs. [default: {DEFAULTS.seed}]")] = None,
+    seed: OptionalSeed = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of onnxruntime while timing. [default: onnxruntime's own choice]")
     ] = None,
@@ -151,18 +134,11 @@ def verify(
         str | None,
         typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may differ. [default: {DEFAULTS.numeric}]"),
     ] = None,
-    inputs: Annotated[str | None, typer.Option(metavar="FEED.npz", help="Real inputs. [default: made]")] = None,
-    input_shape: Annotated[
-        list[str] | None, typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable.")
-    ] = None,
-    verify: Annotated[
-        str | None,
-        typer.Option(metavar="|".join(VERIFIES), help=f"What is compared. [default: {DEFAULTS.verify}]"),
-    ] = None,
-    custom_op_library: Annotated[
-        list[str] | None, typer.Option(metavar="PATH", help="Library of custom operators; repeatable.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help=f"Seed of sample inputs. [default: {DEFAULTS.seed}]")] = None,
+    inputs: RealInputs = None,
+    input_shape: InputShape = None,
+    verify: VerifyBy = None,
+    custom_op_library: CustomOpLibrary = None,
+    seed: OptionalSeed = None,
     report: ReportFile = None,
 ) -> None:
     """Tell whether two models agree, and how far each is from the truth in float64.

@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from superopt.cli.app import DEFAULTS, ReportFile, Source, app
-from superopt.rules import EXCUSES, NUMERIC_CLASSES
+from superopt.cli.shared_options import (
+    CostModelName,
+    Ignoring,
+    InitializersAreConstant,
+    InputShape,
+    MaxGrowth,
+    Numeric,
+    RealInputs,
+    RuleSets,
+    SearchLimit,
+    Seed,
+    TrustRules,
+    Without,
+)
+from superopt.rules import EXCUSES
 
 
 @app.command(short_help="Choose the cheapest graph from an e-graph in a file.")
@@ -53,10 +67,7 @@ def experiment(
         list[str] | None,
         typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them; repeatable."),
     ] = None,
-    numeric: Annotated[
-        str | None,
-        typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may change. [default: {DEFAULTS.numeric}]"),
-    ] = None,
+    numeric: Numeric = None,
     ignoring: Annotated[
         list[str] | None,
         typer.Option(metavar=",".join(EXCUSES), help="Values that the models are promised not to hold."),
@@ -77,7 +88,7 @@ def experiment(
     backend: Annotated[
         str | None, typer.Option(metavar="NAME", help="joblib backend: loky, threading, dask ... [default: loky]")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of sample inputs.")] = 0,
+    seed: Seed = 0,
 ) -> None:
     """Measure models x rule sets x cost models x limits, in parallel; run it again to resume.
 
@@ -109,43 +120,15 @@ def explain(
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="DIR", help="Write the explanation here, a file per step.")
     ] = None,
-    rules: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME|FILE", help=f"Rule set; repeatable. [default: {DEFAULTS.rules[0]}]"),
-    ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RULE", help="Leave out a rule, or a family: all that one rule's text stands for; repeatable."
-        ),
-    ] = None,
-    numeric: Annotated[
-        str | None,
-        typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may change. [default: {DEFAULTS.numeric}]"),
-    ] = None,
-    ignoring: Annotated[
-        list[str] | None,
-        typer.Option(metavar=",".join(EXCUSES), help="Values that the model is promised not to hold."),
-    ] = None,
-    cost: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help=f"Cost model. [default: {DEFAULTS.cost}]")
-    ] = None,
-    limit: Annotated[
-        str | None, typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them.")
-    ] = None,
-    input_shape: Annotated[
-        list[str] | None, typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable.")
-    ] = None,
-    initializers_are_constant: Annotated[
-        bool, typer.Option("--initializers-are-constant", help="Also those that are graph inputs.")
-    ] = False,
-    trust_rules: Annotated[
-        bool,
-        typer.Option(
-            "--trust-rules",
-            help="Do not try rules that do not ship by their laws first (both sides computed on made inputs).",
-        ),
-    ] = False,
+    rules: RuleSets = None,
+    without: Without = None,
+    numeric: Numeric = None,
+    ignoring: Ignoring = None,
+    cost: CostModelName = None,
+    limit: SearchLimit = None,
+    input_shape: InputShape = None,
+    initializers_are_constant: InitializersAreConstant = False,
+    trust_rules: TrustRules = False,
     report: ReportFile = None,
 ) -> None:
     """Tell which rules lead from a model to another, in which order and where, each step verified on its own.
@@ -173,34 +156,15 @@ def bisect(
         list[str] | None,
         typer.Option(metavar="NAME|FILE", help=f"Rule set, trusted; repeatable. [default: {DEFAULTS.rules[0]}]"),
     ] = None,
-    without: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RULE", help="Leave out a rule, or a family: all that one rule's text stands for; repeatable."
-        ),
-    ] = None,
-    numeric: Annotated[
-        str | None,
-        typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may change. [default: {DEFAULTS.numeric}]"),
-    ] = None,
-    ignoring: Annotated[
-        list[str] | None,
-        typer.Option(metavar=",".join(EXCUSES), help="Values that the model is promised not to hold."),
-    ] = None,
-    cost: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help=f"Cost model. [default: {DEFAULTS.cost}]")
-    ] = None,
-    limit: Annotated[
-        str | None, typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them.")
-    ] = None,
-    inputs: Annotated[str | None, typer.Option(metavar="FEED.npz", help="Real inputs. [default: made]")] = None,
-    input_shape: Annotated[
-        list[str] | None, typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable.")
-    ] = None,
-    max_growth: Annotated[
-        str | None, typer.Option(metavar="5%|0.05|none", help="How much larger the result may be. [default: 5%]")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of sample inputs.")] = 0,
+    without: Without = None,
+    numeric: Numeric = None,
+    ignoring: Ignoring = None,
+    cost: CostModelName = None,
+    limit: SearchLimit = None,
+    inputs: RealInputs = None,
+    input_shape: InputShape = None,
+    max_growth: MaxGrowth = None,
+    seed: Seed = 0,
     report: ReportFile = None,
 ) -> None:
     """Find the rule that is wrong under a rule set, and the smallest region of the model that shows it.

@@ -1,0 +1,56 @@
+"""Options that several commands take, each with its one help text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from superopt.cli.app import DEFAULTS
+from superopt.options import VERIFIES
+from superopt.rules import EXCUSES, NUMERIC_CLASSES
+
+RuleSets = Annotated[
+    list[str] | None, typer.Option(metavar="NAME|FILE", help=f"Rule set; repeatable. [default: {DEFAULTS.rules[0]}]")
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RULE", help="Leave out a rule, or a family: all that one rule's text stands for; repeatable."
+    ),
+]
+Numeric = Annotated[
+    str | None, typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may change. [default: {DEFAULTS.numeric}]")
+]
+Ignoring = Annotated[
+    list[str] | None, typer.Option(metavar=",".join(EXCUSES), help="Values that the model is promised not to hold.")
+]
+CostModelName = Annotated[str | None, typer.Option(metavar="NAME|FILE", help=f"Cost model. [default: {DEFAULTS.cost}]")]
+SearchLimit = Annotated[
+    str | None, typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them.")
+]
+InitializersAreConstant = Annotated[
+    bool, typer.Option("--initializers-are-constant", help="Also those that are graph inputs.")
+]
+MaxGrowth = Annotated[
+    str | None, typer.Option(metavar="5%|0.05|none", help="How much larger the result may be. [default: 5%]")
+]
+VerifyBy = Annotated[
+    str | None, typer.Option(metavar="|".join(VERIFIES), help=f"What is compared. [default: {DEFAULTS.verify}]")
+]
+CustomOpLibrary = Annotated[
+    list[str] | None, typer.Option(metavar="PATH", help="Library of custom operators; repeatable.")
+]
+TrustRules = Annotated[
+    bool,
+    typer.Option(
+        "--trust-rules",
+        help="Do not try rules that do not ship by their laws first (both sides computed on made inputs).",
+    ),
+]
+OptionalSeed = Annotated[int | None, typer.Option(help=f"Seed of sample inputs. [default: {DEFAULTS.seed}]")]
+RealInputs = Annotated[str | None, typer.Option(metavar="FEED.npz", help="Real inputs. [default: made]")]
+InputShape = Annotated[
+    list[str] | None, typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of sample inputs.")]
