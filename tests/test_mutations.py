@@ -27,6 +27,7 @@ FILES = sorted({rule.file for rule in SHIPPED})
 
 EQUIVALENT = {
     ("clip-of-clip", "swap the operands of Min"): "Min is the same in either order",
+    ("select-from-second-of-two", "drop rank(c) == 1"): "few(c, ...), which makes it worth while, is of lists alone",
 }
 """Mutants of the drawn ones that are no other rule than their own, by rule text and mutation, and why."""
 
