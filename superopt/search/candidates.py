@@ -33,9 +33,13 @@ _LEAST_SECONDS = 0.5
 """What an extraction may take when the time is over: something has to be chosen."""
 
 
-_AFTERWARDS = 0.7
-"""What reading out, extracting from and writing an e-graph takes for each of its nodes, beside what lowering took for
-each node of the model (0.55 to 0.6 on made-up networks of 1,000 to 10,000 nodes)."""
+_AFTERWARDS = 3.5
+"""What reading out, extracting from, writing and pricing an e-graph takes for each of its nodes, beside what lowering
+took for each node of the model (2.3 to 3 on a made-up network of 10,000 nodes)."""
+
+
+_TO_BEGIN = 0.8
+"""Seconds that adding the rules to the engine takes, about: with less there is no use in beginning."""
 
 
 CAUTION = 0.25
@@ -122,7 +126,7 @@ class Search:
     @property
     def out_of_time(self) -> bool:
         """Whether the time that the user gave does not even allow for the e-graph of the model as it is."""
-        return self.deadline is not None and self._left(0.0) <= self._reserve * len(self.graph.nodes)
+        return self.deadline is not None and self._left(0.0) <= self._reserve * len(self.graph.nodes) + _TO_BEGIN
 
     def saturate(self, rules: RuleSet, *, count_classes: bool = False) -> Saturation:
         """The saturated e-graph under these rules; with its e-classes by iteration where that is asked for."""
@@ -224,7 +228,7 @@ class Search:
                 byte_price=byte_price,
                 sizes=self.sizes,
                 effort=effort,
-                seconds=None if self.deadline is None else self._left(_LEAST_SECONDS),
+                seconds=self._time_to_extract(saturation.egraph.size),
             )
 
     def _made(self, saturation: Saturation, extraction: Extraction, cost_model: CostModel) -> Found:
@@ -246,6 +250,12 @@ class Search:
             )
             model = emit(self.lowered, graph, same)
         return Found(cost_model.name, model, graph, extraction, model_bytes(model))
+
+    def _time_to_extract(self, size: int) -> float | None:
+        """What is left for an extraction: about half of what was kept back is for what comes after it."""
+        if self.deadline is None:
+            return None
+        return max(_LEAST_SECONDS, self._left(0.0) - self._reserve * size / 2)
 
     @property
     def _reserve(self) -> float:
