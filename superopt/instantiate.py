@@ -239,6 +239,7 @@ def default_attribute(spec: Operator, name: str, args: Sequence[ValueType]) -> A
 def _plain(value: Any) -> AttrValue:
     """An attribute value in the form that ``Attrs`` keeps: Python numbers, tuples; numpy's converted."""
     if isinstance(value, (list, tuple, np.ndarray)):
+        # Attributes hold no tuples of tuples.
         return tuple(_plain(item) for item in value)  # type: ignore[return-value]
     if isinstance(value, bool):
         return int(value)

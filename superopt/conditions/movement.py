@@ -136,6 +136,7 @@ def _merged(inner: Attrs, outer: Attrs) -> tuple[Ints, Ints, Ints, Ints]:
     if not columns:
         return (), (), (), ()
     largest = (1 << 63) - 1
+    # mypy does not count what is unpacked.
     return axes, *(tuple(min(item, largest) for item in column) for column in columns)  # type: ignore[return-value]
 
 

@@ -133,6 +133,7 @@ def empty_call(runtime: Runtime) -> float:
     clock = clock_of(runtime)
     for call in calls * _WARM_UP:
         call()
+    # A default binds what the lambda would look up late; mypy infers no type for it.
     one, many = (median(_samples(lambda call=call: _seconds(call, clock))) for call in calls)  # type: ignore[misc]
     return float(max(0.0, one - (many - one) / 32))
 

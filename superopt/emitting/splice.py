@@ -116,7 +116,7 @@ def _keep(field: object, wanted: Iterable[bool]) -> None:
     """Deletes the items of a repeated field that are not wanted; the others stay where they are, uncopied."""
     gone = [index for index, keep in enumerate(wanted) if not keep]
     for index in reversed(gone):
-        del field[index]  # type: ignore[attr-defined]
+        del field[index]  # type: ignore[attr-defined]  # protobuf's stubs name no base of repeated fields
 
 
 def _holds(value: onnx.ValueInfoProto, present: set[str], terms: Mapping[str, int], graph: TermGraph) -> bool:

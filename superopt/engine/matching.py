@@ -175,4 +175,5 @@ def _same(left: object, right: object) -> bool:
     plain = int(left) if isinstance(left, bool) else left
     if isinstance(plain, int) and isinstance(right, float):
         plain = float(plain)
+    # Attribute values both: what is none was answered above.
     return Attrs.of(v=plain).text == Attrs.of(v=right).text  # type: ignore[arg-type]

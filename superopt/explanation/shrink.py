@@ -111,6 +111,7 @@ def tried(wrong: Wrong, arrays: Mapping[str, Array], opset: int) -> Wrong | None
         if variant.rule.numeric == "exact":
             # Bits are compared on values that are drawn where none are given for good: here, these are.
             given = {
+                # A default binds what the lambda would look up late; mypy infers no type for it.
                 name: Value(types[name], name in wrong.constant, lambda array=array: array)  # type: ignore[misc]
                 for name, array in arrays.items()
             }

@@ -175,7 +175,7 @@ class Modular(Algebra):
     seed: int = 0
 
     @property
-    def name(self) -> str:  # type: ignore[override]
+    def name(self) -> str:  # type: ignore[override]  # a computed name in place of a field
         return f"modulo {self.prime}"
 
     exact = True

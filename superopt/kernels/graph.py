@@ -52,7 +52,7 @@ def evaluate_graph(
         else:
             values[index] = apply(node.op, node.attrs, args, algebra)
         if keep is not None and len(values[index]) == 1 and values[index][0] is not None:
-            keep[index] = values[index][0]  # type: ignore[assignment]
+            keep[index] = values[index][0]  # type: ignore[assignment]  # not None, as tested
         for arg in node.args:
             if arg != ABSENT:
                 uses[arg] -= 1

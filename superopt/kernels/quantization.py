@@ -34,7 +34,7 @@ def _quantize(algebra: Algebra, attrs: Attrs, args: Args) -> Array:
         # The carrier is float64 already: what is left of the type is its rounding.
         return scaled if dtype == np.float64 else scaled.astype(dtype).astype(np.float64)
     shift = 0.0 if zero is None else _spread(zero, x, attrs).astype(np.float64)
-    info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
     whole = np.clip(np.rint(scaled) + shift, float(info.min), float(info.max))
     return np.nan_to_num(whole).astype(np.int64).astype(dtype)
 

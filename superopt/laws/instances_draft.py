@@ -118,6 +118,7 @@ def _applied(pattern: Apply, draft: Draft, hint: TensorType | None, output: int)
         soft = {name: proposal.attrs[name] for name in free if name in proposal.attrs}
         welcome = _proposed(proposal.shapes, place, proposal.dtypes.get(place) or request.dtype(draft.dice))
         argument = pattern.args[place]
+        # No star stands at this place.
         found = grow(argument, draft, welcome if draft.dice.chance(0.9) else None)  # type: ignore[arg-type]
         if not isinstance(found, TensorType):
             raise Rejected("a bundle or unknown as an argument")

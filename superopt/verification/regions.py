@@ -205,6 +205,7 @@ class Difference:
         for name in part.inputs:
             if self.is_made(name):
                 others = set(part.inputs) - {name}
+                # A default binds what the lambda would look up late; mypy infers no type for it.
                 _, reached = self.old.cone([name], lambda at, others=others: at in others)  # type: ignore[misc]
                 if reached:
                     found.append(name)
