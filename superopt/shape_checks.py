@@ -229,8 +229,7 @@ def _check_reduced_axes(attrs: Attrs, args: list[TensorType | None]) -> None:
         raise InferenceError("reduces over no axes")
 
 
-def _check_blocks(attrs: Attrs, args: list[TensorType | None]) -> None:
-    """An image is cut into whole blocks: of its height and width, or of its channels. Runtimes refuse a remainder."""
+def _check_whole_blocks(attrs: Attrs, args: list[TensorType | None], axes: tuple[int, ...], power: int) -> None:
     shape, block = shape_of(args[0]), _int(attrs, "blocksize", 1)
     if block < 1:
         raise InferenceError(f"blocks of size {block}")
@@ -238,12 +237,20 @@ def _check_blocks(attrs: Attrs, args: list[TensorType | None]) -> None:
         return
     if len(shape) != 4:
         raise InferenceError(f"input of rank {len(shape)}")
-    # DepthToSpace alone has a mode.
-    whole = {1: block * block} if "mode" in dict(attrs.items) else {2: block, 3: block}
-    for axis, size in whole.items():
+    for axis in axes:
         dim = shape[axis]
-        if isinstance(dim, int) and dim % size:
-            raise InferenceError(f"axis {axis} of size {dim} in blocks of {size}")
+        if isinstance(dim, int) and dim % block**power:
+            raise InferenceError(f"axis {axis} of size {dim} in blocks of {block**power}")
+
+
+def _check_depth_blocks(attrs: Attrs, args: list[TensorType | None]) -> None:
+    """The channels are cut into whole blocks. Runtimes refuse a remainder."""
+    _check_whole_blocks(attrs, args, (1,), 2)
+
+
+def _check_space_blocks(attrs: Attrs, args: list[TensorType | None]) -> None:
+    """Height and width are cut into whole blocks. Runtimes refuse a remainder."""
+    _check_whole_blocks(attrs, args, (2, 3), 1)
 
 
 def _check_normalized_axis(attrs: Attrs, args: list[TensorType | None]) -> None:
@@ -266,8 +273,8 @@ CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
     "LpPool": _check_pads,
     "Reshape": _check_reshape,
     "PRelu": _check_prelu,
-    "DepthToSpace": _check_blocks,
-    "SpaceToDepth": _check_blocks,
+    "DepthToSpace": _check_depth_blocks,
+    "SpaceToDepth": _check_space_blocks,
     **dict.fromkeys(
         ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax", "LpNormalization"), _check_normalized_axis
     ),
