@@ -219,6 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{case.name:56} {took * 1e6:8.1f}us {predicted * 1e6:8.1f}us  {rates[0]:8.2f} {rates[1]:8.2f}", flush=True
         )
         running = max(took - model.node, 1e-9)
+        # Called in this round alone, and only the one that is asked for: another may divide by zero.
         factors: dict[str, Callable[[], float]] = {
             "flop": lambda: running / (model.flop * max(amount.flops, 1)),  # noqa: B023
             "byte": lambda: running / (model.byte * max(amount.traffic, 1)),  # noqa: B023

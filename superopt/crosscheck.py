@@ -27,6 +27,7 @@ _BLOCK = 1 << 20
 """Elements that are compared at a time: weights are large, and need no copies for this."""
 
 
+# onnx.reference's base class has no types, and finds the attributes of an operator by the names of these arguments.
 class Conv(OpRun):
     op_domain = ""
 

@@ -67,7 +67,6 @@ class _Session:
     constants: dict[str, Constant]
     variants: list[tuple[Variant, EngineRule]] = field(default_factory=list)
     clashes: dict[str, Clash] = field(default_factory=dict)
-    answers: dict[tuple[int, str], str] = field(default_factory=dict)
 
 
 _SESSIONS: dict[int, _Session] = {}
@@ -75,15 +74,9 @@ _NUMBERS = count()
 
 
 def _answered(session: int, index: int, text: str) -> str:
-    """Called by the engine for a match: the right side's attributes and types, or nothing."""
+    """Called by the engine, once for each text that tells of a match: the right side's attributes and types, or
+    nothing."""
     known = _SESSIONS[session]
-    # Networks repeat themselves: most matches differ in nothing that is asked.
-    if (index, text) not in known.answers:
-        known.answers[(index, text)] = _answer(known, index, text)
-    return known.answers[(index, text)]
-
-
-def _answer(known: _Session, index: int, text: str) -> str:
     variant, rule = known.variants[index]
     parts = text.split(SEPARATOR)
     if CONTRADICTION in parts:
