@@ -14,24 +14,27 @@ from typing import Any
 import cloudpickle
 from egglog import bindings
 
-from superopt.engine.eclasses import EGraph
-from superopt.engine.engine_text import (
+from superopt.engine.constructors import (
     NO_TERM,
     PROGRAM,
-    SEPARATOR,
-    STAGES,
     Constructor,
-    EngineRule,
-    answered_parts,
     attribute_field,
     declarations,
-    engine_rules,
     interchangeable,
     load_row,
     load_table,
     loops,
     quoted,
     term_text,
+)
+from superopt.engine.eclasses import EGraph
+from superopt.engine.engine_text import (
+    SEPARATOR,
+    STAGES,
+    EngineRule,
+    answered_parts,
+    engine_rules,
+    matched_by,
 )
 from superopt.engine.matching import Clash, Match, answer
 from superopt.engine.snapshot import CONTRADICTION, Snapshot, read
@@ -67,6 +70,21 @@ class _Session:
     constants: dict[str, Constant]
     variants: list[tuple[Variant, EngineRule]] = field(default_factory=list)
     clashes: dict[str, Clash] = field(default_factory=dict)
+
+
+@dataclass
+class _Added:
+    """A rule as far as the engine knows it: to compile one is dear, and most of a set find nothing in a graph.
+
+    ``waiting`` are variants with an operator of which there is no node yet, ``looking`` those whose matches the engine
+    looks for without knowing what to make of them.
+    """
+
+    waiting: list[tuple[Variant, frozenset[Constructor]]]
+    looking: list[EngineRule] = field(default_factory=list)
+    known: bool = False
+    appeared: int = 0
+    """How many constructors had nodes when ``waiting`` was looked through."""
 
 
 _SESSIONS: dict[int, _Session] = {}
@@ -155,8 +173,11 @@ class Engine:
         self._engine = bindings.EGraph()
         self._declared: dict[Constructor, None] = {}
         self._rules: list[Rule] = []
+        self._added: list[_Added] = []
         self._names = count(len(graph.nodes))
         self._snapshot: Snapshot | None = None
+        self._sizes: dict[Constructor, int] | None = None
+        self._appeared: set[Constructor] = set()
         merge = _literal(functools.partial(_joined_type, self._number))
         self._run(
             [
@@ -193,16 +214,8 @@ class Engine:
         """Adds a rule and returns its number, by which ``step`` runs it."""
         number = len(self._rules)
         self._rules.append(rule)
-        self._run([f"(ruleset {stage}-{number})" for stage in STAGES])
-        for variant in [] if rule.siblings else variants(rule, arities):
-            index = len(self._session.variants)
-            self._run([f"(let $answer-{index} {_literal(functools.partial(_answered, self._number, index))})"])
-            compiled = engine_rules(variant, number, index, f"$answer-{index}", "$part")
-            self._session.variants.append((variant, compiled))
-            for made in compiled.constructors:
-                self.declare(made)
-            for command in compiled.commands:
-                self._run([command])
+        found = [] if rule.siblings else variants(rule, arities)
+        self._added.append(_Added([(variant, matched_by(variant)) for variant in found]))
         return number
 
     def step(self, number: int, most: int) -> tuple[int, bool]:
@@ -211,9 +224,18 @@ class Engine:
         More than ``most`` are forgotten, not applied: nobody knows how large the e-graph would become. Their number
         is returned.
         """
+        added = self._added[number]
+        self._look_for(added, number)
+        if not added.known:
+            return 0, False
         found = self._run([f"(run find-{number} 1)"])[-1].report
         if not found.updated:
             return 0, False
+        for compiled in added.looking:
+            for made in compiled.made:
+                self.declare(made)
+            self._each(compiled.make)
+        added.looking.clear()
         matches = sum(found.num_matches_per_rule.values())
         if matches > most:
             self._run([f"(run done-{number} 1)"])
@@ -222,8 +244,34 @@ class Engine:
         report = self._run([f"(run make-{number} 1)"])[-1].report
         self._run([f"(run done-{number} 1)"])
         if report.updated:
-            self._snapshot = None
+            self._changed()
         return sum(report.num_matches_per_rule.values()), bool(report.updated)
+
+    def _look_for(self, added: _Added, number: int) -> None:
+        """Compiles what finds the variants of a rule whose operators have all appeared since it was last asked for."""
+        if not added.waiting:
+            return
+        self._counted()
+        present = self._appeared
+        if added.appeared == len(present):
+            return
+        added.appeared = len(present)
+        ready = [variant for variant, matched in added.waiting if matched <= present]
+        added.waiting = [(variant, matched) for variant, matched in added.waiting if not matched <= present]
+        if ready and not added.known:
+            added.known = True
+            self._each(f"(ruleset {stage}-{number})" for stage in STAGES)
+        for variant in ready:
+            index = len(self._session.variants)
+            compiled = engine_rules(variant, number, index, f"$answer-{index}", "$part")
+            self._session.variants.append((variant, compiled))
+            self._each(
+                [
+                    f"(let $answer-{index} {_literal(functools.partial(_answered, self._number, index))})",
+                    *compiled.find,
+                ]
+            )
+            added.looking.append(compiled)
 
     def settle(self) -> None:
         """Lets being constant flow through what a step has made, and keeps rules from nodes that are computed from
@@ -232,13 +280,25 @@ class Engine:
 
     def set_aside(self) -> None:
         """Keeps rules from nodes that differ from an earlier one of their class in constant weights alone."""
-        self._snapshot = None
+        self._changed()
         self._run(["(run-schedule (run rs-first) (run rs-later))"])
 
     def size(self) -> int:
         """The number of e-nodes."""
-        sizes = dict(self._run(["(print-size)"])[-1].sizes)
-        return sum(int(size) for name, size in sizes.items() if name.startswith(("op-", "k-")))
+        return sum(self._counted().values())
+
+    def _counted(self) -> Mapping[Constructor, int]:
+        """How many nodes there are of each constructor."""
+        if self._sizes is None:
+            sizes = dict(self._run(["(print-size)"])[-1].sizes)
+            self._sizes = {made: int(sizes[made.suffix]) for made in self._declared}
+            self._appeared |= {made for made, count in self._sizes.items() if count}
+        return self._sizes
+
+    def _changed(self) -> None:
+        """Forgets what was read of the e-graph."""
+        self._snapshot = None
+        self._sizes = None
 
     def class_count(self) -> int:
         """The number of e-classes; reads all of the e-graph out, which takes as long as many a step."""
@@ -249,15 +309,14 @@ class Engine:
         """Makes a constructor known."""
         if made not in self._declared:
             self._declared[made] = None
-            for command in (*declarations(made), *loops(made), *interchangeable(made)):
-                self._run([command])
+            self._each((*declarations(made), *loops(made), *interchangeable(made)))
 
     def add_terms(self, nodes: Sequence[tuple[Node, ValueType, str | None]], number: int) -> list[str]:
         """Adds nodes (arguments index earlier ones) as made by a rule, and returns an expression for each.
 
         An entry with an expression of its own stands for a class that is there already.
         """
-        self._snapshot = None
+        self._changed()
         expressions: list[str] = []
         commands: list[str] = []
         for node, value_type, known in nodes:
@@ -282,7 +341,7 @@ class Engine:
 
     def merge(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Merges the classes of each pair of expressions, all in one step."""
-        self._snapshot = None
+        self._changed()
         self._run([*(f"(same {left} {right})" for left, right in pairs), "(run rs-same 1)"])
 
     def know(self, constants: Iterable[Constant]) -> None:
@@ -318,6 +377,12 @@ class Engine:
                 self._run([f"(input load-{made.suffix} {quoted(str(path))})"])
         # The number -1 is what rows have for an argument that is not given.
         self._run([f"(union (V {ABSENT}) {NO_TERM})", "(run rs-load 1)"])
+
+    def _each(self, commands: Iterable[str]) -> None:
+        """Runs commands one by one: the engine's memory grows with the square of a text's length, and rules are
+        long."""
+        for command in commands:
+            self._run([command])
 
     def _run(self, commands: Sequence[str]) -> list[Any]:
         outputs: list[Any] = []

@@ -1,65 +1,28 @@
-"""The e-graph engine's program text: constructors, loading of terms, and a rule variant as an engine rule.
+"""A rule variant as rules of the e-graph engine.
 
-A node that is computed from constants alone has a constructor of its own, ``k-Mul-2`` beside ``op-Mul-2``: it is to be
-evaluated, not rewritten, and so no rule ever looks at it.
-
-Names are prefixed, since the engine keeps sorts, functions, rulesets and rule variables in one namespace:
-``op-Conv-3`` is an
-operator with its number of arguments, ``from-Conv-3`` tells which rule made such a node, ``t-``, ``y-``, ``a-``,
-``c-`` are a
-rule's terms, types, attributes and constants.
+Names are prefixed, as in superopt.engine.constructors: ``t-``, ``y-``, ``a-``, ``c-`` are a rule's terms, types,
+attributes and constants.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from superopt.engine.constructors import NO_TERM, WEIGHTED, Constructor, quoted, term_text
 from superopt.engine.matching import attribute_text
 from superopt.engine.variants import MOVEMENT, Variant
 from superopt.instantiate import skeleton
 from superopt.operators import STAYS, operator
 from superopt.rules import Absent, Apply, Each, Made, Number, Output, Pattern, Rule, Star, Var
-from superopt.terms import ABSENT, CONST, OPAQUE, PROJECT, Attrs, Node, ValueType, type_text
+from superopt.terms import ABSENT, CONST, PROJECT, Attrs
 
 SEPARATOR = "\x1f"
 """Between the fields of a match and of an answer; no field holds it."""
 
 STAGES = ("find", "type", "ask", "make", "done")
 """The rulesets of a rule, in the order in which a step runs them."""
-
-NO_TERM = "(no-term)"
-"""An optional argument that is not given."""
-
-PROGRAM = (
-    "(sort T)",
-    "(constructor no-term () T)",
-    "(constructor V (i64) T)",
-    "(relation is-constant (T))",
-    "(function W (i64) T :merge old)",
-    "(relation same (T T))",
-    "(ruleset rs-flow)",
-    "(ruleset rs-load)",
-    "(ruleset rs-loops)",
-    "(ruleset rs-first)",
-    "(ruleset rs-later)",
-    "(sort Weights)",
-    *(f"(constructor weights-{count} ({' '.join(['T'] * count)}) Weights)" for count in range(1, 5)),
-    "(ruleset rs-same)",
-    "(rule ((same a b)) ((union a b)) :ruleset rs-same)",
-)
-
-
-WEIGHTED: Mapping[str, tuple[tuple[int, ...], ...]] = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), ((1, 2),)),
-    **dict.fromkeys(("MatMul", "Add", "Mul", "Sub", "Div"), ((0,), (1,))),
-    "BatchNormalization": ((1, 2, 3, 4),),
-}
-"""Arguments that are weights where they are constant, by operator. Of the nodes of a class that differ in nothing but
-constant weights of the same types, rules look at the first alone: rules reach the same convolution in many ways, each
-with its own formula for the same weights, and what is made of them would multiply."""
 
 
 @dataclass(frozen=True)
@@ -74,133 +37,21 @@ class Field:
 
 @dataclass(frozen=True)
 class EngineRule:
-    """The engine's commands for a rule, and the fields that it passes on a match."""
+    """The engine's commands that find the matches of a rule, and those that make right sides of them.
 
-    commands: tuple[str, ...]
+    ``matched`` and ``made`` are the constructors that the one and the other name, ``fields`` what tells of a match.
+    """
+
+    find: tuple[str, ...]
+    make: tuple[str, ...]
+    matched: tuple[Constructor, ...]
+    made: tuple[Constructor, ...]
     fields: tuple[Field, ...]
-    constructors: tuple[Constructor, ...]
 
 
-def quoted(text: str) -> str:
-    """A string literal of the engine."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return f'"{escaped}"'
-
-
-@dataclass(frozen=True, order=True)
-class Constructor:
-    """An operator with so many arguments; ``constant`` where all of them are constant (but not for ``Const``
-    itself)."""
-
-    op: str
-    arity: int
-    constant: bool = False
-
-    @property
-    def suffix(self) -> str:
-        return f"{'k' if self.constant else 'op'}-{self.op}-{self.arity}"
-
-
-_WIDEST_FLOW = 64
-"""Through nodes of more arguments (a Sum, a Concat) being constant does not flow when rules make arguments constant: to
-plan a join of that many conditions takes the engine the cube of their number, minutes for a thousand."""
-
-
-def declarations(made: Constructor) -> Iterator[str]:
-    """A constructor, its provenance, and how being constant flows through it."""
-    sorts = " ".join(["T"] * made.arity)
-    yield f"(constructor {made.suffix} ({sorts} String) T)"
-    yield f"(function from-{made.suffix} ({sorts} String) i64 :merge old)"
-    if made.constant or made.op == OPAQUE or made.op in STAYS or not 0 < made.arity <= _WIDEST_FLOW:
-        return
-    args = [f"x{index}" for index in range(made.arity)]
-    constants = " ".join(f"(is-constant {arg})" for arg in args)
-    yield f"(rule ((= e ({made.suffix} {' '.join(args)} s)) {constants}) ((is-constant e)) :ruleset rs-flow)"
-
-
-def loops(made: Constructor) -> Iterator[str]:
-    """The rules that keep other rules from nodes which are computed from their own class.
-
-    ``x + 0`` that has become ``x`` is never chosen. What rules make of it is more of the same, without end where they
-    move the zero about: one that was reshaped or transposed is a formula, and not known to be zero any more.
-    """
-    if made.constant or made.arity > _WIDEST_FLOW:
-        return
-    for index in range(made.arity):
-        args = ["e" if place == index else f"x{place}" for place in range(made.arity)]
-        node = f"({made.suffix} {' '.join([*args, 's'])})"
-        yield f"(rule ((= e {node})) ((subsume {node})) :ruleset rs-loops)"
-
-
-def interchangeable(made: Constructor) -> Iterator[str]:
-    """The rules that keep other rules from nodes which differ from an earlier one in constant weights alone."""
-    if made.constant:
-        return
-    for number, weights in enumerate(WEIGHTED.get(made.op, ())):
-        args = [f"x{index}" for index in range(made.arity)]
-        others = [arg for index, arg in enumerate(args) if index not in weights]
-        types = [f"y{index}" for index in weights]
-        first = f"first-{made.suffix}-{number}"
-        sorts = " ".join(["T"] * (1 + len(others)) + ["String"] * (len(types) + 1))
-        yield f"(function {first} ({sorts}) Weights :merge old)"
-        node = f"({made.suffix} {' '.join(args)} s)"
-        held = f"(weights-{len(weights)} {' '.join(args[index] for index in weights)})"
-        known = " ".join(f"(is-constant x{index}) (= y{index} (type-of x{index}))" for index in weights)
-        key = f"({first} {' '.join(['e', *others, *types, 's'])})"
-        yield f"(rule ((= e {node}) {known}) ((set {key} {held})) :ruleset rs-first)"
-        yield f"(rule ((= e {node}) {known} (= r {key}) (= w {held}) (!= r w)) ((subsume {node})) :ruleset rs-later)"
-
-
-@cache
-def makes_weighted(rule: Rule) -> bool:
-    """Whether a rule makes nodes of operators that have weights, or joins classes that may hold such: a right side that
-    is a term of the left."""
-    return any(isinstance(root, Var) or any(made.op in WEIGHTED for made in _operators(root)) for root in rule.right)
-
-
-def _operators(pattern: Pattern | Star) -> list[Apply]:
-    """Every operator of a pattern, stars and their templates included."""
-    match pattern:
-        case Apply(_, args):
-            inner = (arg.template if isinstance(arg, Each) else arg for arg in args)
-            return [pattern, *(made for arg in inner for made in _operators(arg))]
-        case Output(of):
-            return _operators(of)
-        case _:
-            return []
-
-
-def term_text(made: Constructor, attrs: Attrs, args: Sequence[str]) -> str:
-    """A node as an expression of the engine, its arguments given as expressions."""
-    return f"({made.suffix} {' '.join([*args, quoted(attribute_field(made.op, attrs))])})"
-
-
-def attribute_field(op: str, attrs: Attrs) -> str:
-    """What stands for the attributes in the engine: their canonical text, but for a constant its key alone."""
-    return str(attrs["key"]) if op == CONST else attrs.text
-
-
-def load_table(made: Constructor) -> Iterator[str]:
-    """The commands that declare a table of nodes to load, and the rule that loads all of them at once.
-
-    A row is the node's number, its arguments' numbers (-1 for one that is not given), attributes, type, and 1 where
-    it is
-    constant. One step loads a table whole; command by command, the engine would settle the whole e-graph for each.
-    """
-    columns = " ".join(["i64"] * (made.arity + 1))
-    yield f"(relation load-{made.suffix} ({columns} String String i64))"
-    args = [f"x{index}" for index in range(made.arity)]
-    term = f"(let n ({made.suffix} {' '.join([*(f'(V {arg})' for arg in args), 's'])}))"
-    row = f"(load-{made.suffix} {' '.join(['i', *args, 's', 't', '{}'])})"
-    actions = f"{term} (union (V i) n) (set (type-of n) t)"
-    yield f"(rule ({row.format(0)}) ({actions}) :ruleset rs-load)"
-    yield f"(rule ({row.format(1)}) ({actions} (is-constant n)) :ruleset rs-load)"
-
-
-def load_row(number: int, node: Node, value_type: ValueType, *, constant: bool) -> str:
-    """The row of a node in the file that its table is read from."""
-    fields = (*map(str, (number, *node.args)), attribute_field(node.op, node.attrs), type_text(value_type))
-    return "\t".join([*fields, str(int(constant))]) + "\n"
+def matched_by(variant: Variant) -> frozenset[Constructor]:
+    """The constructors without nodes of which a variant has no match."""
+    return frozenset(_left(variant)[3])
 
 
 def engine_rules(variant: Variant, rule: int, number: int, answer_function: str, part_function: str) -> EngineRule:
@@ -213,7 +64,7 @@ def engine_rules(variant: Variant, rule: int, number: int, answer_function: str,
     sides; the fifth forgets the matches. Were the types part of the first query, each would be one more
     table to join for every rule in every step, and the engine's time is in the number of these.
     """
-    body, fields, texts, used = _left(variant)
+    body, fields, texts, matched = _left(variant)
     roots = _root_names(variant)
     terms = list(dict.fromkeys([*(f"t-{_word(name)}" for name in variant.variables), *roots]))
     found = f"(found-{number} {' '.join([*terms, *texts])})"
@@ -235,23 +86,45 @@ def engine_rules(variant: Variant, rule: int, number: int, answer_function: str,
     )
     typed = f"(typed-{number} {' '.join([*terms, 'q'])})"
     answered = f"(answered-{number} {' '.join(['q', *parts])})"
+    used: dict[Constructor, None] = {}
     made = " ".join(_right(variant, rule + 1, used))
-    commands = (
+    find = (
         f"(relation found-{number} ({sorts}))",
+        f"(rule ({' '.join(body)}) ({found}) :ruleset find-{rule})",
+    )
+    make = (
         f"(relation typed-{number} ({' '.join(['T'] * len(terms))} String))",
         f"(relation asked-{number} (String))",
         f"(relation answered-{number} ({' '.join(['String'] * (1 + len(parts)))}))",
-        f"(rule ({' '.join(body)}) ({found}) :ruleset find-{rule})",
         f"(rule ({' '.join([found, *known])} (= q {joined})) ({typed} (asked-{number} q)) :ruleset type-{rule})",
         f'(rule ((asked-{number} q) (= p {answer}) (!= p "")) ((answered-{number} q {taken})) :ruleset ask-{rule})',
         f"(rule ({typed} {answered}) ({made}) :ruleset make-{rule})",
         f"(rule ({found}) ((delete {found})) :ruleset done-{rule})",
         f"(rule ({typed}) ((delete {typed})) :ruleset done-{rule})",
     )
-    return EngineRule(commands, tuple(fields), tuple(used))
+    return EngineRule(find, make, tuple(matched), tuple(used), tuple(fields))
 
 
 _CONST = Constructor(CONST, 0)
+
+
+@cache
+def makes_weighted(rule: Rule) -> bool:
+    """Whether a rule makes nodes of operators that have weights, or joins classes that may hold such: a right side that
+    is a term of the left."""
+    return any(isinstance(root, Var) or any(made.op in WEIGHTED for made in _operators(root)) for root in rule.right)
+
+
+def _operators(pattern: Pattern | Star) -> list[Apply]:
+    """Every operator of a pattern, stars and their templates included."""
+    match pattern:
+        case Apply(_, args):
+            inner = (arg.template if isinstance(arg, Each) else arg for arg in args)
+            return [pattern, *(made for arg in inner for made in _operators(arg))]
+        case Output(of):
+            return _operators(of)
+        case _:
+            return []
 
 
 def quoted_separator() -> str:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from superopt.engine.constructors import NO_TERM, Constructor, term_text
 from superopt.engine.eclasses import EGraph, ENode
 from superopt.engine.egraph import Engine
-from superopt.engine.engine_text import NO_TERM, Constructor, makes_weighted, term_text
+from superopt.engine.engine_text import makes_weighted
 from superopt.engine.matching import Clash
 from superopt.engine.siblings import Siblings, find_siblings
 from superopt.engine.snapshot import Snapshot

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from superopt.engine.constructors import Constructor
 from superopt.engine.eclasses import EClass, EGraph, ENode
-from superopt.engine.engine_text import Constructor
 from superopt.rules import Rule
 from superopt.shapes import infer
 from superopt.terms import ABSENT, CONST, Attrs, Constant, TermGraph, ValueType, parse_type
