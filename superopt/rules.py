@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -272,10 +272,11 @@ class RuleSet:
     rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [rule.name for rule in self.rules]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise OptionError(f"two rules are named {twice}")
+        known: set[str] = set()
+        for rule in self.rules:
+            if rule.name in known:
+                raise OptionError(f"two rules are named {rule.name}")
+            known.add(rule.name)
 
     def __repr__(self) -> str:
         names = [rule.name for rule in self.rules[:_SHOWN]] + ["..."] * (len(self) > _SHOWN)
@@ -300,13 +301,13 @@ class RuleSet:
 
     def without(self, *names: str) -> RuleSet:
         """These rules but for some; a family's name (before ``[``) leaves out all of it."""
-        self._check(names)
-        return RuleSet(tuple(rule for rule in self.rules if not _named(rule, names)))
+        meant = self._meant(names)
+        return RuleSet(tuple(rule for rule in self.rules if not _is_named(rule, meant)))
 
     def only(self, *names: str) -> RuleSet:
         """Some of these rules; a family's name keeps all of it."""
-        self._check(names)
-        return RuleSet(tuple(rule for rule in self.rules if _named(rule, names)))
+        meant = self._meant(names)
+        return RuleSet(tuple(rule for rule in self.rules if _is_named(rule, meant)))
 
     def of_class(self, numeric: NumericClass, ignoring: Iterable[str] = ()) -> RuleSet:
         """The rules that keep what ``numeric`` promises, where the user excuses what ``ignoring`` names."""
@@ -326,11 +327,19 @@ class RuleSet:
         """A hash of the content, whatever the files are called."""
         return hashlib.sha256("\n\n".join(rule.text for rule in self.rules).encode()).hexdigest()[:16]
 
-    def _check(self, names: Iterable[str]) -> None:
-        for name in names:
-            if not any(_named(rule, (name,)) for rule in self.rules):
+    def _meant(self, names: Iterable[str]) -> frozenset[str]:
+        """The names, each of which is a rule's or a family's. Raises ``OptionError``."""
+        known = {name for rule in self.rules for name in (rule.name, _family(rule))}
+        meant = dict.fromkeys(names)
+        for name in meant:
+            if name not in known:
                 raise OptionError(f"no rule is named {name}")
+        return frozenset(meant)
 
 
-def _named(rule: Rule, names: Iterable[str]) -> bool:
-    return any(rule.name == name or rule.name.partition("[")[0] == name for name in names)
+def _is_named(rule: Rule, names: Collection[str]) -> bool:
+    return rule.name in names or _family(rule) in names
+
+
+def _family(rule: Rule) -> str:
+    return rule.name.partition("[")[0]

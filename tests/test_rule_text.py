@@ -1,6 +1,7 @@
 """Rule text: what it becomes, and that a mistake is named by file, line and column."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from superopt import rule_text
 from superopt.errors import OptionError, RuleError
 from superopt.rule_text import load, parse
-from superopt.rules import Absent, Apply, Made, Number, Output, Var
+from superopt.rules import Absent, Apply, Made, Number, Output, RuleSet, Var
 
 FOLD = """
 rule fold: reassociates
@@ -134,6 +135,26 @@ def test_sets_of_rules() -> None:
     assert rules.hash != rules.without("a").hash
     with pytest.raises(OptionError, match="no rule is named c"):
         rules.without("c")
+
+
+def test_leaving_out_many_rules_of_many_looks_at_each_once() -> None:
+    looked = 0
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looked
+            looked += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    rule = parse("rule a: exact\n  Identity(x) => x\n")["a"]
+    many = RuleSet(tuple(replace(rule, name=Name(f"rule-{index}")) for index in range(500)))
+    looked = 0
+    assert len(many.without(*(f"rule-{index}" for index in range(499)))) == 1
+    assert looked < 10 * len(many)
 
 
 def test_a_shipped_file_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
