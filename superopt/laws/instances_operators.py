@@ -83,6 +83,10 @@ def _broadcast(request: Request, dice: Dice) -> Proposal:
         # One element of a higher rank than what it meets.
         pair: list[Shape | None] = [out[1:], (1,) * len(out)]
         return Proposal(pair if full else pair[::-1])
+    if len(out) > 1 and have == [] and count == 2 and dice.chance(0.1):
+        # Each is stretched along the other.
+        owners = [dice.between(0, 2) for _ in out]
+        return Proposal([tuple(1 if own == at else dim for own, dim in zip(owners, out, strict=True)) for at in (0, 1)])
     shapes: list[Shape | None] = []
     for position, shape in enumerate(known):
         spread = under(dice, out)
@@ -152,7 +156,9 @@ def _arg_reduce(request: Request, dice: Dice) -> Proposal:
 
 def _shape_of(request: Request, dice: Dice) -> Proposal:
     x = request.shape(0) or dice.shape(1)
-    return Proposal([x], {"start": 0, "end": len(x)}, {0: dice.any_dtype(DTYPES)})
+    start, end = (dice.between(0, len(x)) if dice.chance(0.3) else at for at in (0, len(x)))
+    attrs: dict[str, AttrValue] = {"start": start} if end == len(x) else {"start": start, "end": end}
+    return Proposal([x], attrs, {0: dice.any_dtype(DTYPES)})
 
 
 def _global_pool(request: Request, dice: Dice) -> Proposal:
@@ -182,16 +188,56 @@ def _quantize(request: Request, dice: Dice) -> Proposal:
 
 
 def _einsum(request: Request, dice: Dice) -> Proposal:
-    """Sizes by letter, where the equation is given and has no ellipsis."""
+    """Sizes by letter; those of an ellipsis by their place from the end."""
     known = request.attrs.get("equation")
-    options = ("ij,jk->ik", "bij,bjk->bik", "ij,ij->i", "bhid,bhjd->bhij")
-    equation = known if isinstance(known, str) else dice.pick(options) if len(request.args) == 2 else "ij->ji"
+    equation = known if isinstance(known, str) else _equation(request, dice)
     terms = equation.partition("->")[0].replace(" ", "").split(",")
     sizes: dict[str, int] = {}
     for place, term in enumerate(terms):
-        sizes |= dict(zip(term, request.shape(place) or (), strict=False))
-    shapes: list[Shape | None] = [tuple(sizes.setdefault(letter, dice.size()) for letter in term) for term in terms]
+        sizes |= dict(zip(_letters(term, request.shape(place)), request.shape(place) or (), strict=False))
+    dots = tuple(f"-{place}" for place in range(dice.between(0, 2), 0, -1))
+    shapes: list[Shape | None] = []
+    for term in terms:
+        head, found, tail = term.partition("...")
+        letters = (*head, *(dots[dice.between(0, 1) if len(dots) > 1 else 0 :] if found else ()), *tail)
+        shapes.append(tuple(sizes.setdefault(letter, dice.size()) for letter in letters))
     return Proposal(shapes, {"equation": equation})
+
+
+def _letters(term: str, shape: Shape | None) -> tuple[str, ...]:
+    """The letters of an operand of this shape, with those of its ellipsis."""
+    head, dots, tail = term.partition("...")
+    count = len(shape or ()) - len(head) - len(tail)
+    return (*head, *(f"-{place}" for place in range(count, 0, -1) if dots), *tail)
+
+
+def _equation(request: Request, dice: Dice) -> str:
+    """One of the usual equations, or one that is made of letters at random."""
+    count = len(request.args)
+    if count == 2 and dice.chance(0.4):
+        return dice.pick(_USUAL_EQUATIONS)
+    ranks = [None if shape is None else len(shape) for shape in map(request.shape, range(count))]
+    letters = dice.pick(("ij", "ijk", "abcd", "bhqkd"))
+    terms: list[str] = []
+    for rank in ranks:
+        length = min(dice.between(0 if dice.chance(0.1) else 1, len(letters)) if rank is None else rank, 5)
+        terms.append("".join(dice.random.sample((letters + "uvwxyz")[: max(len(letters), length)], length)))
+    used = sorted(set("".join(terms)))
+    if dice.chance(0.1):
+        return ",".join(terms)
+    kept = [letter for letter in used if dice.chance(0.65)]
+    dice.random.shuffle(kept)
+    if dice.chance(0.15):
+        dotted = [term if dice.chance(0.2) else f"...{term}" for term in terms]
+        return f"{','.join(dotted)}->...{''.join(kept)}"
+    return f"{','.join(terms)}->{''.join(kept)}"
+
+
+_USUAL_EQUATIONS = (
+    "ij,jk->ik", "bij,bjk->bik", "ij,ij->i", "bhid,bhjd->bhij", "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", "bsd,df->bsf",
+    "i,j->ij", "i,i->", "ij,ij->ij", "ij,j", "bij,kij->bk", "bsd,dhk->bshk", "nij,njk -> nik", "...d,df->...f",
+    "ij,bjk->bik", "ij,ik->jk",
+)  # fmt: skip
 
 
 def _stft(request: Request, dice: Dice) -> Proposal:
