@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from superopt.search.blame import guilty
+from superopt.search.untouched import stretch
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
@@ -28,3 +29,20 @@ def test_one_of_two_that_are_wrong_together_is_named() -> None:
 def test_no_rule_is_named_where_none_is_guilty() -> None:
     assert guilty(["a", "b"], lambda out: True) is None
     assert guilty([], lambda out: True) is None
+
+
+@pytest.mark.parametrize("wanted", [{0}, {7}, {3, 4}, {2, 6}, set(range(8))])
+def test_a_stretch_holds_what_must_stay_and_reaches_no_further(wanted: set[int]) -> None:
+    asked: list[range] = []
+
+    def right(numbers: range) -> bool:
+        asked.append(numbers)
+        return wanted <= set(numbers)
+
+    assert stretch(8, right) == range(min(wanted), max(wanted) + 1)
+    assert len(asked) <= 1 + 2 * 3
+
+
+def test_there_is_no_stretch_where_nothing_is_right() -> None:
+    assert stretch(0, lambda numbers: True) is None
+    assert stretch(5, lambda numbers: False) is None

@@ -97,3 +97,13 @@ def test_a_mean_is_not_moved_behind_a_product_of_half_precision() -> None:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         result = superopt.optimize(model, select="modelled", max_growth=None)
         assert [node.op_type for node in result.model.graph.node] == operators
+
+
+def test_what_is_lost_in_one_place_leaves_the_others_their_good() -> None:
+    # The product of two of the factors is below what float32 can hold: the model is right by no order but its own.
+    model = chain("float32", [("Mul", 1e-25), ("Mul", 1e-20), ("Mul", 1e30)], batchnorm=True)
+    result = superopt.optimize(model, select="modelled")
+    assert sorted(node.op_type for node in result.model.graph.node) == ["Conv", "Mul", "Mul", "Mul"]
+    assert result.report["verified"]
+    assert result.report["left_out"] == []
+    assert "were left as they are" in result.report["problems"][0]

@@ -72,6 +72,17 @@ def without_classes(egraph: EGraph, numbers: Iterable[int]) -> EGraph:
     return replace(egraph, classes=classes)
 
 
+def only_original(egraph: EGraph, numbers: Iterable[int]) -> EGraph:
+    """The e-graph in which these classes can only be computed as they are in the original, where they are in it."""
+    kept = {
+        number: tuple(node for node in egraph.classes[number].nodes if node.original is not None) for number in numbers
+    }
+    classes = tuple(
+        replace(eclass, nodes=kept.get(number) or eclass.nodes) for number, eclass in enumerate(egraph.classes)
+    )
+    return replace(egraph, classes=classes)
+
+
 def _node_text(node: ENode) -> str:
     args = ["_" if child == ABSENT else f"%{child}" for child in node.children]
     args += [f"{name}={json.dumps(value)}" for name, value in node.attrs.items]

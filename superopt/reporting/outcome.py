@@ -88,7 +88,7 @@ def document(outcome: Outcome) -> Report:
         "regions": verification.regions if verification else None,
         "truth": verification.truth if verification else "",
         "feeds": list(verification.feeds) if verification else [],
-        "problems": [*sound.problems, *([selection.problem] if selection.problem else [])],
+        "problems": [*sound.problems, *sound.notes, *([selection.problem] if selection.problem else [])],
         "left_out": list(sound.left_out),
         "rules_used": list(found.rules_used) if found else [],
         "opaque": opaque_operators(lowered),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from superopt.bodies.descent import Descent, saturations
 from superopt.cost import CostModel
+from superopt.engine.eclasses import only_original
 from superopt.engine.saturate import Saturation
 from superopt.errors import SuperoptError
 from superopt.reporting.report import LeftOut
 from superopt.rules import RuleSet
 from superopt.search.blame import guilty
 from superopt.search.candidates import Found
+from superopt.search.untouched import rewritten, stretch
 from superopt.verification.verdict import Check
 from superopt.verification.verify import Verification
 
@@ -31,12 +33,14 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Sound:
-    """The last try, the rules that it ran under, those left out before it, and what went wrong."""
+    """The last try, the rules that it ran under, those left out before it, what went wrong, and ``notes`` on what was
+    left as it was to make it right."""
 
     attempt: Attempt
     rules: RuleSet
     left_out: tuple[LeftOut, ...] = ()
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def found(self) -> Found | None:
@@ -44,13 +48,16 @@ class Sound:
         return None if self.attempt.problem else self.attempt.found
 
 
-def attempt(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check) -> Attempt:
-    """One try under some rules: search, choose, verify. What superopt itself raises is what was wrong."""
+def attempt(
+    descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check, saturation: Saturation | None = None
+) -> Attempt:
+    """One try under some rules: search, choose, verify; or choose from a given e-graph. What superopt itself raises is
+    what was wrong."""
     if descent.search.out_of_time:
         return Attempt()
-    saturation = found = verification = None
+    found = verification = None
     try:
-        saturation = descent.search.saturate(rules)
+        saturation = saturation or descent.search.saturate(rules)
         found = descent.choose(saturation, rules, cost_model)
         if found is None:
             return Attempt(saturation)
@@ -71,9 +78,41 @@ def first_sound(descent: Descent, rules: RuleSet, cost_model: CostModel, check: 
         give_up = blameless or len(left_out) >= MOST_LEFT_OUT
         culprit = None if give_up else _culprit(descent, rules, cost_model, check, tried)
         if culprit is None:
-            return Sound(tried, rules, left_out, (tried.problem,))
+            partly = None if blameless else _partly(descent, rules, cost_model, check, tried, tried.problem)
+            return (
+                Sound(tried, rules, left_out, (tried.problem,))
+                if partly is None
+                else replace(partly, left_out=left_out)
+            )
         left_out = (*left_out, {"rule": culprit, "because": tried.problem})
         rules = rules.without(culprit)
+
+
+def _partly(
+    descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check, tried: Attempt, problem: str
+) -> Sound | None:
+    """What is verified when a stretch of the main graph stays as it was, where no rule is guilty; None where none is.
+
+    There are models that are right by luck, or lose in one place what their numbers cannot hold: whoever computes that
+    otherwise, by whatever rule, comes to another result.
+    """
+    saturation = tried.saturation
+    if saturation is None or tried.verification is None:
+        return None
+    egraph = saturation.egraph
+    classes = rewritten(egraph, descent.search.graph)
+    sound: dict[range, Sound] = {}
+
+    def right(numbers: range) -> bool:
+        kept = replace(saturation, egraph=only_original(egraph, [classes[number] for number in numbers]))
+        now = attempt(descent, rules, cost_model, check, kept)
+        if now.problem is None and now.found is not None:
+            note = f"{len(numbers)} of {len(classes)} terms that rules wrote anew were left as they are: {problem}"
+            sound[numbers] = Sound(now, rules, notes=(note,))
+        return now.problem is None
+
+    least = stretch(len(classes), right)
+    return None if least is None else sound.get(least)
 
 
 def unsound(rules: RuleSet, verification: Verification) -> Sound:
