@@ -7,10 +7,21 @@ value of the symbols is false, or raises ``Unknown``, and the rule does not appl
 
 from __future__ import annotations
 
-from superopt.conditions import contents, convolution, einsum, movement, selection, spectrum, taso, types
+from superopt.conditions import (
+    broadcasting,
+    contents,
+    convolution,
+    einsum,
+    indexing,
+    movement,
+    selection,
+    spectrum,
+    taso,
+    types,
+)
 from superopt.values import FUNCTIONS, RuleFunction
 
-THEMES = (types, contents, convolution, einsum, movement, taso, selection, spectrum, einsum)
+THEMES = (types, broadcasting, contents, convolution, movement, taso, selection, indexing, spectrum, einsum)
 """The modules that hold the functions, by theme."""
 
 

@@ -104,12 +104,6 @@ def expands_nothing(value: Value, target: Ints) -> bool:
     return all(wanted == 1 or same_dim(size, wanted) for size, wanted in zip(aligned, target, strict=True))
 
 
-@predicate()
-def covers(value: Value, target: Ints) -> bool:
-    """A value's shape is what broadcasting it with something expanded to ``target`` gives."""
-    return expands_nothing(value, target)
-
-
 def _parts(attrs: Attrs) -> dict[int, tuple[int, int, int]]:
     """Start, end and step of each axis of a Slice that counts from the begin and forwards."""
     found: dict[int, tuple[int, int, int]] = {}

@@ -267,11 +267,3 @@ def zeros(count: int, like: Value) -> NDArray[np.generic]:
 def ones(count: int, like: Value) -> NDArray[np.generic]:
     """A constant vector of ones, of the element type of ``like``."""
     return np.ones((count,), dtype=numpy_dtype(like.dtype))
-
-
-@tensor()
-def shape_of(value: Value, start: int, end: int) -> NDArray[np.generic]:
-    """What the operator Shape gives for a tensor whose shape is known in full."""
-    sizes = shape(value)
-    first, last = (min(max(item + len(sizes) if item < 0 else item, 0), len(sizes)) for item in (start, end))
-    return np.array(sizes[first:last], dtype=np.int64)

@@ -28,6 +28,11 @@ def content(
     shape = static(tensor) or ()
     generator = np.random.default_rng(dice.random.getrandbits(48))
     dtype = np.dtype(tensor.dtype)
+    if bound is not None and len(shape) == 1 and shape[0] <= bound and dice.chance(0.25):
+        # As many in a row, counting up.
+        step = dice.between(1, max((bound - 1) // max(shape[0] - 1, 1), 1))
+        start = dice.between(0, max(bound - 1 - step * (shape[0] - 1), 0))
+        return np.asarray(start + step * np.arange(shape[0]), dtype)
     if bound is not None:
         low = -bound if dtype.kind == "i" and dice.chance(0.5) else 0
         return np.asarray(generator.integers(low, max(bound, 1), shape), dtype)
