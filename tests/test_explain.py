@@ -191,6 +191,53 @@ def test_where_single_rules_do_not_lead_several_are_used_at_once_and_verified() 
     assert examiner.judge(wrong).right
 
 
+CHAIN = """agraph (float[2,3] x) => (float[2,3] y) <float[3] a, float[3] b, float[3] c, float[3] d, float[3] e> {
+  p = Mul(x, a) q = Add(p, b) r = Mul(q, c) s = Add(r, d) t = Mul(e, s) y = Relu(t)
+}"""
+
+SUM = """agraph (float[2,4] x, float[2,3] z) => (float[2,3] y) <float[4,3] u, float[4,3] v, float[4,3] w> {
+  p = MatMul(x, u) q = MatMul(x, v) r = MatMul(x, w) s = Add(p, z) t = Add(q, s) o = Add(t, r) y = Relu(o)
+}"""
+
+SIBLINGS = """agraph (float[2,4] x) => (float[2,3] a, float[2,5] b, float[2,6] c)
+<float[4,3] u, float[4,5] v, float[4,6] w> {
+  a = MatMul(x, u) b = MatMul(x, v) c = MatMul(x, w)
+}"""
+
+FOLDED = ["fold constants"]
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "before", "after"),
+    [
+        (CHAIN, [["affine-of-affine"], FOLDED], ["Mul", "Add", "Mul", "Add", "Mul"], None),
+        (
+            SUM,
+            [["matmuls-side-by-side"], ["sum-of-matmuls"], ["sum-of-matmuls"], FOLDED],
+            ["Add", "Add", "Add"],
+            ["Add", "Add", "Add"],
+        ),
+        (SIBLINGS, [["sibling-matmuls"], FOLDED], ["MatMul"] * 3, ["Concat", "MatMul", "Split"]),
+    ],
+)
+def test_a_rule_about_many_terms_is_one_step_of_its_own(
+    text: str, named: list[list[str]], before: list[str], after: list[str] | None
+) -> None:
+    rules = (load_rules("affine") + load_rules("reparameterize") + load_rules("siblings")).of_class("reassociates", ())
+    document = graph_document(way_of(model_of(text), rules), rules)
+    assert rules_in(document) == named
+    assert not any(step["at_once"] for step in document["steps"])
+    assert [step["verified"] for step in document["steps"]] == [True] * len(named)
+    assert operators_of(document["steps"][0]["before"]) == before
+    if after is not None:
+        assert operators_of(document["steps"][0]["after"]) == after
+
+
+def operators_of(text: str) -> list[str]:
+    nodes = parser.parse_model(text).graph.node
+    return [node.op_type for node in nodes if node.op_type != "Identity"]
+
+
 TURNS = """agraph (float[2,3] x) => (float[2,3] y) {
   a = Transpose<perm = [1,0]>(x)
   b = Transpose<perm = [1,0]>(a)

@@ -72,12 +72,13 @@ def _link(egraph: EGraph, number: int) -> Link | None:
         return None
     if eclass.constant or not isinstance(eclass.type, TensorType) or any(node.op in LAYERS for node in eclass.nodes):
         return None
-    links = [(node, link) for node in eclass.nodes if (link := _of_constant(egraph, number, node)) is not None]
+    links = [(node, link) for node in eclass.nodes if (link := link_of(egraph, number, node)) is not None]
     own = [link for node, link in links if node.original is not None]
     return own[0] if own else links[0][1] if links else None
 
 
-def _of_constant(egraph: EGraph, number: int, node: ENode) -> Link | None:
+def link_of(egraph: EGraph, number: int, node: ENode) -> Link | None:
+    """A node of a class as a link of a chain; None where it is none."""
     if node.op not in LINKS:
         return None
     left, right = node.children
@@ -99,14 +100,16 @@ def _joined(egraph: EGraph, root: int, chain: list[Link]) -> Chain | None:
     """As much of a chain, from its last link back, as constants that broadcast can take up without growing; None where
     that is no less than what there is."""
     for start in range(len(chain) - 1):
-        made = _composed(egraph, root, chain[start:])
+        made = composed(egraph, root, chain[start:])
         if made is not None:
             return made
         # The constants of this link stand for more than the others': the chain begins after it.
     return None
 
 
-def _composed(egraph: EGraph, root: int, chain: list[Link]) -> Chain | None:
+def composed(egraph: EGraph, root: int, chain: list[Link]) -> Chain | None:
+    """A chain, from its first link to its last, as one scale and one shift; None where it is no longer than that, or
+    its constants would grow."""
     ops = [link.op for link in chain]
     if ops in (["Mul"], ["Add"], ["Mul", "Add"]):
         return None

@@ -8,70 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from itertools import islice
 
 from superopt.engine.eclasses import EGraph, ENode
-from superopt.engine.matching import Clash, Match, answer, attribute_text, bind
+from superopt.engine.matching import Clash, Match, answer, attribute_text
 from superopt.engine.variants import Variant, variant_of, variants
-from superopt.expressions import Binding
+from superopt.explanation.application import NOWHERE, Application, Key, Side, key_of, placings
+from superopt.explanation.wholes import whole_applications
 from superopt.instantiate import Filled, Skeleton, skeleton
 from superopt.operators import operator
 from superopt.rules import Apply, Number, Output, Rule, Var
-from superopt.terms import ABSENT, CONST, PROJECT, Attrs, ValueType
-from superopt.values import Unknown, Value
-
-Key: TypeAlias = tuple[str, tuple[int, ...], Attrs]
-"""An e-node by what it is: operator, classes of its children, attributes."""
+from superopt.terms import ABSENT, CONST, PROJECT
+from superopt.values import Value
 
 MOST_AT_A_CLASS = 4096
 """Matches of one rule at one class after which no more are looked for."""
 
-
-NOWHERE = -2
-"""The class of a node of a right side that is not in the e-graph."""
-
-
-def key_of(node: ENode) -> Key:
-    """What an e-node is, whoever made it."""
-    return node.op, node.children, node.attrs
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a rule where it applies: the class and the type of each slot, and the e-node that stands there (None
-    for a variable, which any member of the class serves)."""
-
-    shape: Skeleton
-    classes: tuple[int, ...]
-    keys: tuple[Key | None, ...]
-    types: tuple[ValueType, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Application:
-    """A rule where it applies. ``rule`` is its name; ``variant`` has its stars expanded and its operands in the order
-    that matched. Root ``i`` of the left side is equal to root ``i`` of the right."""
-
-    rule: str
-    variant: Variant
-    left: Side
-    right: Side
-    match: Match
-    filled: Filled
-
-    @property
-    def binding(self) -> Binding:
-        """What the names of the left side stand for."""
-        bound = bind(self.variant, self.match)
-        if bound is None:
-            raise Unknown(f"{self.rule} does not match where it did")
-        return bound
-
-    @property
-    def classes(self) -> Mapping[str, int]:
-        """The class of each variable."""
-        pairs = zip(self.left.shape.slots, self.left.classes, strict=True)
-        return {slot.pattern.name: number for slot, number in pairs if isinstance(slot.pattern, (Var, Number))}
+MOST_PLACINGS = 64
+"""Ways in which a right side is in the e-graph of which the first that is equal to the left is taken."""
 
 
 @dataclass
@@ -103,9 +57,8 @@ class Applications:
         self._wide: list[tuple[Rule, Variant]] = []
         arities = self._arities()
         for rule in self.rules:
-            if rule.siblings and not rule.stars:
-                # Rules about whole sums and chains put them in another order: no pattern of theirs says which.
-                continue
+            if rule.whole:
+                continue  # no pattern of theirs says in which order they put what
             if rule.siblings:
                 counts = sorted({count for found in arities.values() for count in found if count >= 2})
                 self._wide += [(rule, _all_constant(rule.expanded(count))) for count in counts]
@@ -126,8 +79,12 @@ class Applications:
         return {op: frozenset(counts) for op, counts in sorted(found.items())}
 
     @cached_property
-    def _class_by_key(self) -> dict[Key, int]:
-        return {key_of(node): number for number, eclass in enumerate(self.egraph.classes) for node in eclass.nodes}
+    def _classes_by_key(self) -> dict[Key, list[int]]:
+        found: dict[Key, list[int]] = {}
+        for number, eclass in enumerate(self.egraph.classes):
+            for node in eclass.nodes:
+                found.setdefault(key_of(node), []).append(number)
+        return found
 
     @cached_property
     def _classes_by_operator(self) -> dict[str, list[int]]:
@@ -140,7 +97,7 @@ class Applications:
     def at(self, number: int) -> list[Application]:
         """All applications one of whose roots is this class, in the order of the rules."""
         if number not in self._known:
-            self._known[number] = [*self._found_at(number), *self._wide_at(number)]
+            self._known[number] = [*self._found_at(number), *self._wide_at(number), *self._whole_at(number)]
         return self._known[number]
 
     def everywhere(self) -> Iterator[Application]:
@@ -225,6 +182,10 @@ class Applications:
                     chosen = rule.siblings and self._constant_variant(variant, names)
                     yield from self._completed(rule, chosen or variant, self._rooted(left, others, found))
 
+    def _whole_at(self, number: int) -> Iterator[Application]:
+        """Applications of rules about whole sums and chains."""
+        return whole_applications(self.egraph, self._classes_by_key, self.rules, number)
+
     def _rooted(self, shape: Skeleton, roots: Sequence[int], found: Iterator[_Partial]) -> Iterator[_Partial]:
         """Matches extended by the other roots, wherever they are."""
         for partial in found:
@@ -299,18 +260,16 @@ class Applications:
             for index, slot in enumerate(left.slots)
             if isinstance(slot.pattern, (Var, Number))
         }
-        classes: list[int] = []
-        keys: list[Key | None] = []
-        for slot, node in zip(variant.right.slots, filled.nodes, strict=True):
-            if isinstance(slot.pattern, (Var, Number)):
-                classes.append(names[slot.pattern.name])
-                keys.append(None)
-                continue
-            children = tuple(ABSENT if arg == ABSENT else classes[arg] for arg in node.args)
-            key = (node.op, children, node.attrs)
-            classes.append(self._class_by_key.get(key, NOWHERE))
-            keys.append(key)
-        return Side(variant.right, tuple(classes), tuple(keys), filled.types)
+        terms = [
+            names[slot.pattern.name] if isinstance(slot.pattern, (Var, Number)) else node
+            for slot, node in zip(variant.right.slots, filled.nodes, strict=True)
+        ]
+        wanted = [partial.classes[root] for root in left.roots]
+        sides = [
+            Side(variant.right, classes, keys, filled.types)
+            for classes, keys in islice(placings(terms, self._classes_by_key), MOST_PLACINGS)
+        ]
+        return next((side for side in sides if [side.classes[root] for root in side.shape.roots] == wanted), sides[0])
 
 
 def _root_operator(variant: Variant) -> str:

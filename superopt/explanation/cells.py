@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from superopt.engine.eclasses import EGraph
-from superopt.explanation.applications import Key
+from superopt.explanation.application import Key
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Attrs, Node, TermGraph
 
 _Term: TypeAlias = tuple[str, Attrs, tuple[int, ...]]

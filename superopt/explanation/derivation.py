@@ -2,7 +2,11 @@
 
 From the roots down, every cell of the current graph is turned into the node that its class has in the wanted graph, by
 the rules that connect the two within their class; what such a rule asks of the cell's arguments is brought about first,
-by the same means. Where no single rules lead on, one step takes several at once, and says so.
+by the same means. Rules about whole sums, chains and sets of siblings are such single steps too.
+
+Where no single rules lead on, one step takes several at once, and says so. That is left where what a rule made is not
+in the e-graph any more (it was set aside for a node that differs in weights alone), and where what a rule asks for is
+only reached by going round in a circle.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from superopt.engine.eclasses import EGraph
-from superopt.explanation.applications import Application, Applications, Key, Side
+from superopt.explanation.application import Application, Key, Side
+from superopt.explanation.applications import Applications
 from superopt.explanation.cells import Cells
 from superopt.explanation.routes import Turn, route, turns_at
 from superopt.rules import Number, Var

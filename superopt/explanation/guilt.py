@@ -14,7 +14,8 @@ from superopt.bodies.descent import Descent
 from superopt.cost import CostModel
 from superopt.engine.matching import Clash, bind
 from superopt.errors import SuperoptError
-from superopt.explanation.applications import Application, Applications
+from superopt.explanation.application import Application
+from superopt.explanation.applications import Applications
 from superopt.explanation.constants import ConstantValues
 from superopt.explanation.derivation import step_of
 from superopt.explanation.shrink import Wrong, shrunk

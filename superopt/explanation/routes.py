@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
-from superopt.explanation.applications import Application, Applications, Key, Side
+from superopt.explanation.application import Application, Key, Side
+from superopt.explanation.applications import Applications
 
 _FORWARD, _BACKWARD, _OPENED = 1.0, 4.0, 8.0
 """What a step of a way counts: a rule as it is written; one read from right to left, which mostly undoes what led here;

@@ -12,7 +12,7 @@ from onnx import helper
 
 from superopt.engine.matching import Clash, Match, answer, bind
 from superopt.errors import EvaluationError, InferenceError
-from superopt.explanation.applications import Application
+from superopt.explanation.application import Application
 from superopt.explanation.retyped import retyped
 from superopt.instantiate import instantiate
 from superopt.laws.instances import Instance
