@@ -80,8 +80,8 @@ def places_before_pad(value: Value, places: Ints, pads: Ints, attrs: Attrs) -> I
         raise Unknown("not one by one")
     result = []
     for place, axis, start, end in zip(places, *rows[:3], strict=True):
-        low = pads[axis]
-        if not low <= start <= end <= low + value.dim(axis):
+        low, high = pads[axis], pads[len(pads) // 2 + axis]
+        if not max(low, 0) <= start <= end <= low + value.dim(axis) + min(high, 0):
             raise Unknown("padding is taken")
         result.append(place - low)
     return tuple(result)
