@@ -93,7 +93,8 @@ def test_attention_with_dynamic_sizes_computes_none_of_them(batch: int, seq: int
 REFUSED = {
     "a symbol copied and one inferred, which zero would not allow": """
         g (float[n, 3, h, w] x) => (float[a, b, c] y) <int64 at0 = {0}, int64 at2 = {2}, int64 at3 = {3},
-        int64[1] ax = {0}, int64[1] three = {3}> { s = Shape(x)  n = Gather(s, at0)  h = Gather(s, at2)  w = Gather(s, at3)  hw = Mul(h, w)
+        int64[1] ax = {0}, int64[1] three = {3}>
+        { s = Shape(x)  n = Gather(s, at0)  h = Gather(s, at2)  w = Gather(s, at3)  hw = Mul(h, w)
         n1 = Unsqueeze(n, ax)  hw1 = Unsqueeze(hw, ax)  t = Concat<axis = 0>(n1, three, hw1)  y = Reshape(x, t) }""",
     "a zero that does not copy": """
         g (float[n, 6] x) => (float[a, b, c] y) <int64 at0 = {0}, int64[1] ax = {0}, int64[2] rest = {2, 3}>
