@@ -52,8 +52,8 @@ DROPPED_CONDITION = """rule clip-of-anything: exact
 """
 
 
-def block() -> onnx.ModelProto:
-    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {BLOCK}')
+def block(text: str = BLOCK) -> onnx.ModelProto:
+    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
     generator = np.random.default_rng(0)
     drawn = {name: generator.uniform(0.5, 1.5, (3,)) for name in "stmv"}
     drawn |= {"w": generator.uniform(-1, 1, (3, 2, 3, 3)), "low": np.asarray(-1.0), "high": np.asarray(6.0)}
@@ -63,9 +63,9 @@ def block() -> onnx.ModelProto:
     return proto
 
 
-def bisected(rules: RuleSet) -> Bisected:
+def bisected(rules: RuleSet, text: str = BLOCK) -> Bisected:
     chosen = options(rules=rules, select="modelled", trust_rules=True, max_growth="none")
-    return bisect(load(block()), chosen, Clock(Watcher()))
+    return bisect(load(block(text)), chosen, Clock(Watcher()))
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,36 @@ def test_a_planted_rule_is_found_with_a_region_that_shows_it(text: str, name: st
     assert not np.allclose(left, right, rtol=1e-3)
     assert found.region is not None
     onnx.checker.check_model(found.region)
+
+
+BODY = """agraph (float[1,2,5,5] x, bool c) => (float[1,5,5,3] y) {
+  y = If (c) <
+    then_branch = then () => (float[1,5,5,3] a) {
+      e = Conv<pads = [1,1,1,1]>(x, w) r = Relu(e) k = Clip(r, low, high) a = Transpose<perm = [0,2,3,1]>(k)
+    },
+    else_branch = other () => (float[1,5,5,3] b) {
+      f = Conv<pads = [1,1,1,1]>(x, w) b = Transpose<perm = [0,2,3,1]>(f)
+    }
+  >
+}"""
+
+
+def test_a_rule_that_is_wrong_in_a_body_is_found_there() -> None:
+    found = bisected(parse(DROPPED_CONDITION) + FEW, BODY)
+    assert found.document["guilty"] == "clip-of-anything"
+    region = found.document["region"]
+    assert region is not None
+    assert (region["place"], region["where"]) == ("If(y).then_branch", ["k"])
+    assert "of k in If(y).then_branch that shows it" in "\n".join(bisection_text(found.document, None))
+
+
+def test_a_rule_that_does_nothing_wrong_to_the_result_is_found_in_a_body() -> None:
+    # What it makes costs more, and is not chosen.
+    dear = parse("rule relu-as-sigmoid: exact\n  Relu(x) => Relu(Sigmoid(Sigmoid(x)))\n")
+    found = bisected(dear, BODY)
+    assert (found.document["guilty"], found.document["found_by"]) == ("relu-as-sigmoid", "classes")
+    assert found.document["region"] is not None
+    assert found.document["region"]["place"] == "If(y).then_branch"
 
 
 def test_a_region_that_verification_refuses_is_said_to_be_so() -> None:

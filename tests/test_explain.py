@@ -328,6 +328,51 @@ def test_a_given_result_is_found_again() -> None:
     assert "they compute the same terms" in pair(proto, proto)["reason"]
 
 
+BODIES = """agraph (float[2,4] x, bool c, int64 n) => (float[2,4] y, float[2,4] last) <float[4] s, float[4] t> {
+  z = Identity(x)
+  y = If (c) <
+    then_branch = then () => (float[2,4] a) {
+      p = Transpose<perm=[1,0]>(x) q = Transpose<perm=[1,0]>(p) a = Relu(q)
+    },
+    else_branch = other () => (float[2,4] b) { b = Abs(z) }
+  >
+  last = Loop (n, , x) <body = round (int64 i, bool going, float[2,4] v) => (bool on, float[2,4] w) {
+    on = Identity(going)
+    w = If (going) <
+      then_branch = inner () => (float[2,4] d) { e = Mul(v, s) f = Relu(e) g = Identity(f) d = Neg(g) },
+      else_branch = last () => (float[2,4] h) { h = Mul(x, t) }
+    >
+  }>
+}"""
+
+
+def test_bodies_of_a_given_result_are_explained_by_themselves() -> None:
+    proto = model_of(BODIES)
+    result = optimize(proto, rules=SETS, select="modelled", max_growth="none").model
+    document = pair(proto, result)
+    assert not document["missing"]
+    assert all(graph["arrived"] for graph in document["graphs"])
+    assert {graph["place"]: rules_in(graph) for graph in document["graphs"] if graph["steps"]} == {
+        "If(y).then_branch": [["transpose-of-transpose"], ["transpose-of-nothing"]],
+        "Loop(last).body / If(w).then_branch": [["identity"]],
+    }
+    assert document["counts"]["verified"] == 3
+    assert document["smallest"] is not None
+    assert sorted(document["smallest"]["rules"]) == ["identity", "transpose-of-nothing", "transpose-of-transpose"]
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(result)
+    branch = next(node for node in wrong.graph.node if node.op_type == "If").attribute[0].g
+    branch.node[-1].op_type = "Sigmoid"
+    assert pair(proto, wrong)["missing"] == [f"If(y).then_branch: {branch.output[0].name} = Sigmoid(...)"]
+
+
+def test_the_bodies_of_a_run_are_told_by_the_way_to_them(tmp_path: Path) -> None:
+    optimize(model_of(BODIES), rules=SETS, select="modelled", max_growth="none", explain=tmp_path / "why")
+    index: Explanation = json.loads((tmp_path / "why" / "index.json").read_text())
+    assert [graph["place"] for graph in index["graphs"]][:2] == ["", "If(y).then_branch"]
+    assert "## If(y).then_branch" in (tmp_path / "why" / "index.md").read_text()
+
+
 def test_a_result_with_other_weights_is_not_found() -> None:
     proto = model_of(CONV)
     result = optimize(proto, rules=SETS, select="modelled", max_growth="none").model

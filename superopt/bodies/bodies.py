@@ -23,7 +23,7 @@ HOLDERS = ("If", "Loop", "Scan")
 _SMALL = 1024
 """Elements up to which inference sees what a constant holds; larger captured ones stay out of a body's message."""
 
-Improve = Callable[[Model, onnx.GraphProto], Model]
+Improve = Callable[[Model, onnx.GraphProto, str], Model]
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,9 @@ def with_bodies(model: Model, improve: Improve) -> Model:
     """The model with every body, at any depth, as ``improve`` gives it back; the same object if all come back as is.
 
     ``improve`` takes a body as a model, whose inputs are the body's and what it captures (captured constants are
-    initializers), and as it stands in its node. It returns a model of the same interface, or the same one. Outer bodies
-    come before those inside them. A body that cannot be read is left alone.
+    initializers); as it stands in its node; and the way to it (``Loop(y).body / If(z).then_branch``). It returns a
+    model of the same interface, or the same one. Outer bodies come before those inside them. A body that cannot be read
+    is left alone.
     """
     if not has_bodies(model):
         return model
@@ -75,16 +76,17 @@ def with_bodies(model: Model, improve: Improve) -> Model:
     reserved = frozenset(all_names(result))
     changed = False
     # A graph as a model, and where it stands in the result.
-    waiting: list[tuple[Model, onnx.GraphProto]] = [(model, result.graph)]
+    waiting: list[tuple[Model, onnx.GraphProto, str]] = [(model, result.graph, "")]
     while waiting:
-        outer, place = waiting.pop()
-        for body, target in _bodies(outer, place, reserved):
-            better = improve(body, target)
+        outer, place, above = waiting.pop()
+        for body, target, name in bodies_in(outer, place, reserved):
+            way = f"{above} / {name}" if above else name
+            better = improve(body, target, way)
             if better is not body:
                 target.CopyFrom(put_back(target, better))
                 body, changed = replace(better, reserved=reserved), True
             if any(holds_bodies(node) for node in target.node):
-                waiting.append((body, target))
+                waiting.append((body, target, way))
     if not changed:
         return model
     sweep(result)
@@ -93,18 +95,26 @@ def with_bodies(model: Model, improve: Improve) -> Model:
 
 def bodies(model: Model) -> Iterator[Model]:
     """Every body of a model, at any depth, as a model."""
-    found: list[Model] = []
+    return (body for _, body in placed_bodies(model))
 
-    def seen(body: Model, _: onnx.GraphProto) -> Model:
-        found.append(body)
+
+def placed_bodies(model: Model) -> Iterator[tuple[str, Model]]:
+    """The same, each with the way to it."""
+    found: list[tuple[str, Model]] = []
+
+    def seen(body: Model, _: onnx.GraphProto, way: str) -> Model:
+        found.append((way, body))
         return body
 
     with_bodies(model, seen)
     yield from found
 
 
-def _bodies(outer: Model, place: onnx.GraphProto, reserved: frozenset[str]) -> Iterator[tuple[Model, onnx.GraphProto]]:
-    """The bodies in a graph whose interface can be made out, as models and as they stand in it."""
+def bodies_in(
+    outer: Model, place: onnx.GraphProto, reserved: frozenset[str]
+) -> Iterator[tuple[Model, onnx.GraphProto, str]]:
+    """The bodies in a graph whose interface can be made out, not those inside them: as models, as they stand in it, and
+    what each is called."""
     try:
         scope = scope_of(outer)
     except ModelError:
@@ -116,7 +126,12 @@ def _bodies(outer: Model, place: onnx.GraphProto, reserved: frozenset[str]) -> I
             if attribute.HasField("g"):
                 model = _body_model(outer, scope, node, attribute.g, reserved)
                 if model is not None:
-                    yield model, attribute.g
+                    yield model, attribute.g, f"{_called(node)}.{attribute.name}"
+
+
+def _called(node: onnx.NodeProto) -> str:
+    """A node by its name, or else by what it makes."""
+    return node.name or f"{node.op_type}({next(filter(None, node.output), '')})"
 
 
 def _body_model(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx
 
-from superopt.bodies.bodies import bodies, has_bodies, put_back, with_bodies
+from superopt.bodies.bodies import has_bodies, placed_bodies, put_back, with_bodies
 from superopt.bodies.resolve import resolved
 from superopt.cost import CostModel
 from superopt.engine.saturate import Saturation
@@ -71,9 +71,9 @@ class Descent:
             runs: list[BodyRun] = []
 
             def improve(
-                body: Model, place: onnx.GraphProto, runs: list[BodyRun] = runs, may_grow: bool = may_grow
+                body: Model, place: onnx.GraphProto, way: str, runs: list[BodyRun] = runs, may_grow: bool = may_grow
             ) -> Model:
-                run = self._run(body, rules, cost_model)
+                run = self._run(body, way, rules, cost_model)
                 if run is None:
                     return body
                 better = run.better
@@ -90,14 +90,16 @@ class Descent:
                 return replace(found, model=model, bytes=size, bodies=tuple(runs))
         return found
 
-    def _run(self, body: Model, rules: RuleSet, cost_model: CostModel) -> BodyRun | None:
+    def _run(self, body: Model, way: str, rules: RuleSet, cost_model: CostModel) -> BodyRun | None:
         key = f"{rules.hash} {hashlib.sha256(body.proto.SerializeToString(deterministic=True)).hexdigest()}"
         if key not in self._known:
             self._known[key] = self._saturated(body, rules)
         known = self._known[key]
         if known is None:
             return None
-        run = BodyRun(known.search, known.saturation, known.search.choose(known.saturation, cost_model))
+        # The same body may stand in several places.
+        search = replace(known.search, place=way)
+        run = BodyRun(search, known.saturation, search.choose(known.saturation, cost_model))
         if run.better is None:
             return run
         verdict = known.check(run.better)
@@ -111,10 +113,10 @@ class Descent:
         """The search of the main graph, with inputs of it, and that of each body in which a rule may find something,
         with its own."""
         yield self.search, feeds
-        for body in bodies(self.search.lowered.model):
+        for way, body in placed_bodies(self.search.lowered.model):
             found = self._searched(body)
             if found is not None:
-                yield found
+                yield replace(found[0], place=way), found[1]
 
     def _saturated(self, body: Model, rules: RuleSet) -> _Known | None:
         """What comes of a body; None as in ``_searched``."""

@@ -32,10 +32,12 @@ FORMAT = "superopt bisection 1"
 
 class RegionDocument(TypedDict):
     """The smallest region that shows the rule: both sides as one model in ONNX text, ``left`` and ``right``; the inputs
-    and both values. ``where`` names the value of the original. ``fails`` tells whether optimizing it under the rule
+    and both values. ``place`` is the way to the body that it is in, empty for the main graph; ``where`` names the value
+    of the original. ``fails`` tells whether optimizing it under the rule
     alone is refused by verification; where not, the two sides differ and the cost model does not choose the wrong one.
     ``elements`` are those of its inputs, before they were made smaller and after."""
 
+    place: str
     where: list[str | None]
     text: str
     evidence: str
@@ -87,17 +89,21 @@ def bisect(original: Model, options: Options, clock: Clock) -> Bisected:
         feeds = feeds_of(original, options)
     search = Search(original, lowered, graph, options, clock, sizes_of(feeds), None, ahead)
     check = Verifier(original, feeds, options, clock, bound_of(rules))
+    descent = Descent(search)
     with clock.stage("bisect"):
-        found = suspects(Descent(search), rules, cost_model, check, feeds)
+        found = suspects(descent, rules, cost_model, check, feeds)
     if found is None:
         return Bisected(_document(original, rules, None, None, None, clock), None)
-    region = region_of(search, rules, found)
-    if region is None:
-        return Bisected(_document(original, rules, found, None, None, clock), None)
-    fails = fails_verification(region, search, rules, cost_model)
-    shown = _region_document(region, class_names(lowered, graph, search.saturate(
-        RuleSet(tuple(rule for rule in rules if rule.name in found.rules))).egraph), fails)  # fmt: skip
-    return Bisected(_document(original, rules, found, region, shown, clock), region.model)
+    suspected = rules.only(*found.rules)
+    for inner, _ in descent.searches(feeds):
+        saturation = inner.saturate(suspected)
+        region = region_of(inner, saturation, suspected)
+        if region is not None:
+            fails = fails_verification(region, search, rules, cost_model)
+            names = class_names(inner.lowered, inner.graph, saturation.egraph)
+            shown = _region_document(region, names, inner.place, fails)
+            return Bisected(_document(original, rules, found, region, shown, clock), region.model)
+    return Bisected(_document(original, rules, found, None, None, clock), None)
 
 
 def _document(
@@ -121,8 +127,9 @@ def _document(
     }
 
 
-def _region_document(region: Region, names: Mapping[int, str], fails: bool) -> RegionDocument:
+def _region_document(region: Region, names: Mapping[int, str], place: str, fails: bool) -> RegionDocument:
     return {
+        "place": place,
         "where": [names.get(number) for number in region.where],
         "text": str(onnx.printer.to_text(region.both)).rstrip(),
         "evidence": region.evidence,
@@ -150,7 +157,9 @@ def bisection_text(document: Bisection, written: str | None) -> list[str]:
     if region is None:
         return [*lines, "No single use of it differs from the original by itself: no smaller region shows it."]
     known = [name for name in region["where"] if name is not None]
-    lines.append(f"The smallest region{f' of {known[0]}' if known else ''} that shows it, {region['evidence']}:")
+    of = f" of {known[0]}" if known else ""
+    inside = f" in {region['place']}" if region["place"] else ""
+    lines.append(f"The smallest region{of}{inside} that shows it, {region['evidence']}:")
     lines += [region["text"], *([region["inputs"]] if region["inputs"] else [])]
     if region["left"] or region["right"]:
         lines += [f"left  = {region['left']}", f"right = {region['right']}"]

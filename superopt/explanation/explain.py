@@ -41,7 +41,6 @@ class Way:
     """What is to be explained of one graph: the e-graph, and what was chosen in it. ``result`` is the chosen graph with
     its constants computed."""
 
-    place: str
     search: Search
     saturation: Saturation
     chosen: TermGraph
@@ -53,15 +52,16 @@ class Way:
 
 def ways(search: Search, saturation: Saturation, found: Found) -> Iterator[Way]:
     """The ways of a whole model: of its main graph and of the bodies in it that were changed."""
+    yield _way(search, saturation, found)
+    for run in found.bodies:
+        if run.found is not None and run.better is not None:
+            yield _way(run.search, run.saturation, run.found)
+
+
+def _way(search: Search, saturation: Saturation, found: Found) -> Way:
     chosen = found.extraction
     goal = Reached(search, chosen.cost, chosen.byte_price)
-    yield Way("", search, saturation, chosen.graph, chosen.classes, chosen.runtime, found.graph, goal)
-    for run in found.bodies:
-        if run.found is not None:
-            name = run.search.original.proto.graph.name or "a body"
-            for way in ways(run.search, run.saturation, run.found):
-                place = f"{name} / {way.place}" if way.place else name
-                yield Way(place, way.search, way.saturation, way.chosen, way.classes, way.runtime, way.result, way.goal)
+    return Way(search, saturation, chosen.graph, chosen.classes, chosen.runtime, found.graph, goal)
 
 
 def explained(
@@ -79,7 +79,9 @@ def explained(
     least = None
     if likely:
         with clock.stage("smallest set"):
-            least = smallest([way.goal for way in found], _matched(found, rules), likely, cost_model, seconds)
+            # What no step changed costs the same under any rules.
+            goals = [way.goal for way, graph in zip(found, graphs, strict=True) if graph["steps"]]
+            least = smallest(goals, _matched(found, rules), likely, cost_model, seconds)
     return {
         "format": FORMAT,
         "versions": versions(),
@@ -117,7 +119,7 @@ def graph_document(way: Way, rules: RuleSet) -> GraphDocument:
         folding, end = _folding(way, len(steps) + 1, names)
         steps.append(folding)
     return {
-        "place": way.place,
+        "place": way.search.place,
         "nodes": {"before": running(way.search.graph), "after": running(way.result)},
         "arrived": same_graph(derivation.end, way.chosen) and same_graph(end, way.result),
         "steps": steps,

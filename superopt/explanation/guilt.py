@@ -13,13 +13,13 @@ from onnx import numpy_helper
 from superopt.bodies.descent import Descent
 from superopt.cost import CostModel
 from superopt.engine.matching import Clash, bind
+from superopt.engine.saturate import Saturation
 from superopt.errors import SuperoptError
 from superopt.explanation.application import Application
 from superopt.explanation.applications import Applications
 from superopt.explanation.constants import ConstantValues
 from superopt.explanation.derivation import step_of
 from superopt.explanation.shrink import Wrong, shrunk
-from superopt.explanation.suspects import Suspects
 from superopt.explanation.verdicts import Examiner, judged
 from superopt.inputs.sample import sample
 from superopt.instantiate import instantiate
@@ -62,11 +62,9 @@ class Region:
     elements: int
 
 
-def region_of(search: Search, rules: RuleSet, found: Suspects) -> Region | None:
-    """Where a suspect is wrong, by itself; None where no single use of one is."""
-    suspected = RuleSet(tuple(rule for rule in rules if rule.name in found.rules))
+def region_of(search: Search, saturation: Saturation, suspected: RuleSet) -> Region | None:
+    """Where a suspect is wrong, by itself, in one graph; None where no single use of one is."""
     opset = search.lowered.model.opset
-    saturation = search.saturate(suspected)
     applications = Applications(saturation.egraph, suspected, opset, unused=True)
     examiner = Examiner(ConstantValues(saturation.egraph), suspected, search.sizes)
     wrong: list[Wrong] = []

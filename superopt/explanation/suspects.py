@@ -66,12 +66,25 @@ def suspects(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Che
         if found is None:
             raise VerificationError(f"it is wrong without any rule: {first.problem}")
         return Suspects(found, first.problem, "verification", trials)
-    saturation = first.saturation
-    if saturation is not None and saturation.clashes:
-        clash = saturation.clashes[0]
-        names = (clash.rule,) if clash.rule else _matched(first, rules)
-        return Suspects(names, "the two sides of a match have different types", "types", trials)
-    search = descent.search
+    if first.saturation is not None:
+        for saturation in saturations(first.saturation, first.found):
+            if saturation.clashes:
+                clash = saturation.clashes[0]
+                names = (clash.rule,) if clash.rule else _matched(first, rules)
+                return Suspects(names, "the two sides of a match have different types", "types", trials)
+    for search, values in descent.searches(feeds):
+        by_classes = _by_classes(search, values, rules, trials)
+        if by_classes is not None:
+            return by_classes
+        known = first.saturation if search is descent.search else None
+        by_steps = _by_steps(search, known or search.saturate(rules), rules, trials)
+        if by_steps is not None:
+            return by_steps
+    return None
+
+
+def _by_classes(search: Search, feeds: Feeds, rules: RuleSet, trials: int) -> Suspects | None:
+    """The rule that put different values into one e-class."""
     model = search.lowered.model
     with search.clock.stage("check classes"):
         outcome = check_classes(
@@ -79,9 +92,9 @@ def suspects(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Che
             OpaqueRunner(model.proto, model.libraries),
         )  # fmt: skip
     if outcome.disagreement is None or outcome.rule is None:
-        return None if saturation is None else _by_steps(search, saturation, rules, trials)
-    return Suspects((outcome.rule,), f"members of an e-class have different {outcome.disagreement.what}",
-                    "classes", trials)  # fmt: skip
+        return None
+    because = f"members of an e-class have different {outcome.disagreement.what}"
+    return Suspects((outcome.rule,), because, "classes", trials)
 
 
 def _by_steps(search: Search, saturation: Saturation, rules: RuleSet, trials: int) -> Suspects | None:

@@ -104,7 +104,7 @@ class Search:
     """What stays the same while a model is searched for, under whatever rules. ``lowered`` is where the search starts:
     the ``original``, or what it was prepared to, which is ``ahead`` where that is better already. ``sizes`` are what
     symbolic dimensions are priced at, ``deadline`` is when the time that the user gave ends (by
-    ``time.perf_counter``)."""
+    ``time.perf_counter``), ``place`` is the way to the body that is searched, empty for a main graph."""
 
     original: Model
     lowered: Lowered
@@ -114,6 +114,7 @@ class Search:
     sizes: Mapping[str, int]
     deadline: float | None
     ahead: bool = False
+    place: str = ""
 
     @property
     def limits(self) -> Limits:
