@@ -184,7 +184,7 @@ _POINTWISE_LIKE_FIRST = """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil 
 Gelu
     HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
     Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Dropout BatchNormalization InstanceNormalization LRN PRelu
-    LpNormalization""".split()
+    LpNormalization GroupNormalization""".split()
 _BROADCASTING = "Add Mul Sub Div Pow Mod And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitShift Sum Mean Max Min".split()
 _COMPARING = "Equal Less LessOrEqual Greater GreaterOrEqual".split()
 
