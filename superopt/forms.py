@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -72,11 +73,8 @@ def onnx_form(
     spec = operator(op)
     if spec is None:
         raise InferenceError(f"{op} has no normal form")
-    try:
-        schema = defs.get_schema(op, max_inclusive_version=opset)
-    except defs.SchemaError as error:
-        raise InferenceError(f"opset {opset} has no {op}") from error
-    if schema.deprecated:
+    known = _schema_attributes(op, opset)
+    if known is None:
         raise InferenceError(f"opset {opset} has no {op}")
     if op in _IDENTITY_WITHOUT_AXES and attrs.get("axes") == ():
         return OnnxForm("Identity", {}, (0,))
@@ -84,7 +82,7 @@ def onnx_form(
     taken = dict(spec.form.attribute_inputs or {})
     made: dict[str, NDArray[np.int64] | NDArray[np.float32]] = {}
     for name, value in attrs.items:
-        if name in schema.attributes:
+        if name in known:
             if (op, name) not in DTYPE_ATTRIBUTES:
                 draft.attributes[name] = value
             elif value:
@@ -107,6 +105,17 @@ def onnx_form(
     while draft.inputs and draft.inputs[-1] is None:
         draft.inputs.pop()
     return OnnxForm(op, draft.attributes, tuple(draft.inputs))
+
+
+@cache
+def _schema_attributes(op: str, opset: int) -> frozenset[str] | None:
+    """The attributes of an operator at an opset, None where the opset does not have it: a schema makes all of them anew
+    each time that it is asked."""
+    try:
+        schema = defs.get_schema(op, max_inclusive_version=opset)
+    except defs.SchemaError:
+        return None
+    return None if schema.deprecated else frozenset(schema.attributes)
 
 
 def _is_default(spec: Operator, name: str, value: AttrValue) -> bool:

@@ -7,6 +7,7 @@ different element types) is refused here, since a rule must not be believed on o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -93,42 +94,70 @@ def _inferred(op: str, attrs_text: str, texts: tuple[str, ...], present: tuple[b
     return (outcome,)
 
 
-def _by_onnx(op: str, attrs: Attrs, args: list[TensorType | None], present: tuple[bool, ...]) -> ValueType:
+@dataclass(frozen=True)
+class _Prototype:
+    """The ONNX node of an operator with attributes, which of its inputs are which arguments, and the types and values
+    of the others.
+
+    Shared by all operands that it is inferred for: to be read only.
+    """
+
+    node: onnx.NodeProto
+    arguments: Mapping[str, int]
+    types: Mapping[str, onnx.TypeProto]
+    data: dict[str, onnx.TensorProto]
+
+
+@lru_cache(maxsize=1 << 14)
+def _prototype(op: str, attrs: Attrs, present: tuple[bool, ...], count: int) -> _Prototype:
     form = onnx_form(op, attrs, present, NEWEST_OPSET)
-    names, types, data = [], {}, {}
+    names, arguments, types, data = [], {}, {}, {}
     for position, item in enumerate(form.inputs):
         name = f"i{position}" if item is not None else ""
         names.append(name)
         if isinstance(item, int):
-            types[name] = _type_proto(args[item])
+            arguments[name] = item
         elif item is not None:
             array = np.asarray(item)
             types[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
             data[name] = numpy_helper.from_array(array, name)
+    node = helper.make_node(form.op_type, names, [f"o{index}" for index in range(count)])
+    for key, value in form.attributes.items():
+        node.attribute.append(helper.make_attribute(key, value, attr_type=_attribute_kind(form.op_type, key)))
+    return _Prototype(node, arguments, types, data)
+
+
+def _by_onnx(op: str, attrs: Attrs, args: list[TensorType | None], present: tuple[bool, ...]) -> ValueType:
     spec = operator(op)
     sizes = attrs.get("split")
     count = len(sizes) if spec is not None and spec.form.bundle and isinstance(sizes, tuple) else 1
-    outputs = [f"o{index}" for index in range(count)]
-    node = helper.make_node(form.op_type, names, outputs)
-    for key, value in form.attributes.items():
-        node.attribute.append(helper.make_attribute(key, value, attr_type=_attribute_kind(form.op_type, key)))
-    schema = defs.get_schema(form.op_type, NEWEST_OPSET)
+    made = _prototype(op, attrs, present, count)
+    types = {**{name: _type_proto(args[place]) for name, place in made.arguments.items()}, **made.types}
     try:
-        found = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=_OPSETS)
+        found = shape_inference.infer_node_outputs(
+            _schema(made.node.op_type), made.node, types, made.data, opset_imports=_OPSETS
+        )
     except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
         raise InferenceError(str(error).strip().splitlines()[-1]) from error
-    parts = tuple(_tensor_type(found.get(name)) for name in outputs)
+    parts = tuple(_tensor_type(found.get(name)) for name in made.node.output)
     return parts if spec is not None and spec.form.bundle else parts[0]
+
+
+@cache
+def _schema(op: str) -> defs.OpSchema:
+    return defs.get_schema(op, NEWEST_OPSET)
 
 
 @cache
 def _attribute_kind(op: str, name: str) -> int:
     # onnx's stub does not know that its attribute kinds are an enumeration.
-    known: Any = defs.get_schema(op, NEWEST_OPSET).attributes[name].type
+    known: Any = _schema(op).attributes[name].type
     return int(onnx.AttributeProto.AttributeType.Value(known.name))
 
 
+@lru_cache(maxsize=1 << 14)
 def _type_proto(tensor: TensorType | None) -> onnx.TypeProto:
+    """Shared by all who ask: to be read only."""
     proto = onnx.TypeProto()
     if tensor is not None:
         proto.tensor_type.elem_type = dtype_number(tensor.dtype)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
@@ -61,17 +62,29 @@ class Bounded:
     strayed: bool = False
 
 
+Traced: TypeAlias = tuple[Sequence[Array], Mapping[int, Array]]
+"""The values of a graph's roots, and of all its nodes that are tensors, in float64."""
+
+
+def trace(graph: TermGraph, inputs: Mapping[str, Array]) -> Traced:
+    """What inputs come to. Raises EvaluationError where they come to nothing."""
+    keep: dict[int, Array] = {}
+    with np.errstate(all="ignore"):
+        return evaluate_graph(graph, inputs, FLOAT64, keep), keep
+
+
 def bounded(
-    graph: TermGraph, inputs: Mapping[str, Array], roundoff: float | None = None, rounded: frozenset[str] = frozenset()
-) -> list[Bounded]:
+    graph: TermGraph, inputs: Mapping[str, Array], roundoff: float | None = None, rounded: frozenset[str] = frozenset(),
+    traced: Traced | None = None,
+) -> list[Bounded]:  # fmt: skip
     """The roots' values with bounds; ``roundoff`` stands for every float type's own (None: as each type has it).
+    ``traced`` is what these inputs come to, where that is known already.
 
     Inputs named in ``rounded`` stand for any numbers that round to them in their type, as float attributes and the
     constants of the graph do, unless they have few bits.
     """
-    keep: dict[int, Array] = {}
+    values, keep = traced or trace(graph, inputs)
     with np.errstate(all="ignore"):
-        values = evaluate_graph(graph, inputs, FLOAT64, keep)
         errors: dict[int, tuple[Float, ...]] = {}
         for index, node in enumerate(graph.nodes):
             if node.op == PROJECT and index in keep:
@@ -126,7 +139,9 @@ def _error(
     args = [None if arg == ABSENT else keep[arg] for arg in node.args]
     errs = [None if arg == ABSENT else errors[arg][0] for arg in node.args]
     call = _Call(node, args, errs, unit, keep.get(index))
-    if all(err is None or not err.any() for err in errs) and node.op in _MOVES:
+    if call.unmoved and node.op in _MOVES:
+        if call.out is not None:
+            return (np.zeros(call.out.shape),)
         results = apply(node.op, node.attrs, args, FLOAT64)
         return tuple(np.zeros(result.shape) for result in results)
     if node.op in _MOVES:
@@ -143,6 +158,15 @@ class _Call:
     errs: Sequence[Float | None]
     unit: float
     out: Array | None
+
+    @cached_property
+    def unmoved(self) -> bool:
+        """Whether no argument has an error."""
+        return all(err is None or not err.any() for err in self.errs)
+
+    def base(self) -> Float:
+        """The result in float64."""
+        return self.of(self.args) if self.out is None else self.out.astype(np.float64)
 
     def arg(self, place: int) -> Float:
         array = self.args[place]
@@ -232,12 +256,15 @@ def _bilinear(call: _Call) -> Float:
     a, b, da, db = call.arg(0), call.arg(1), call.err(0), call.err(1)
     zero = None if len(call.args) < 3 or call.args[2] is None else np.zeros(call.arg(2).shape)
     rest = [] if len(call.args) < 3 else [zero]
-    inherited = call.of([a, db + np.zeros_like(b), *rest], attrs) + call.of(
-        [da + np.zeros_like(a), b + db, *rest], attrs
-    )
     whole = call.of([a, b] + ([] if len(call.args) < 3 else [None if zero is None else call.arg(2)]), attrs)
+    inherited = np.zeros(whole.shape)
+    # An infinity that meets an error of zero leaves no bound.
+    if da.any() or db.any() or not (np.all(np.isfinite(a)) and np.all(np.isfinite(b))):
+        inherited = call.of([a, db + np.zeros_like(b), *rest], attrs) + call.of(
+            [da + np.zeros_like(a), b + db, *rest], attrs
+        )
     addend = np.zeros(())
-    if zero is not None:
+    if zero is not None and call.err(2).any():
         addend = call.of([np.zeros_like(a), np.zeros_like(b), call.err(2) + zero], attrs)
     return inherited + addend + (_length(call) + 3) * call.unit * whole + _length(call) * _tiny(call)
 
@@ -255,7 +282,6 @@ def _length(call: _Call) -> int:
 
 def _linear(call: _Call) -> Float:
     magnitudes = [None if arg is None else np.abs(arg.astype(np.float64)) for arg in call.args]
-    errs = [None if arg is None else call.err(place) for place, arg in enumerate(call.args)]
     whole = call.of(magnitudes)
     count = sum(array.size for array in magnitudes if array is not None) / max(whole.size, 1)
     if call.node.op == "AveragePool":
@@ -265,7 +291,10 @@ def _linear(call: _Call) -> Float:
         count = len(call.args)
     if call.node.op == "CumSum":
         count = max(call.arg(0).shape, default=1)
-    return call.of(errs) + (count + 2) * call.unit * whole
+    inherited = np.zeros(whole.shape)
+    if not call.unmoved:
+        inherited = call.of([None if arg is None else call.err(place) for place, arg in enumerate(call.args)])
+    return inherited + (count + 2) * call.unit * whole
 
 
 def _batch_normalization(call: _Call) -> Float:
@@ -317,7 +346,9 @@ _MIXES = frozenset(
 
 def _deviation(call: _Call) -> Float:
     """How far the result moves when every argument moves by its error, either way."""
-    base = call.of(call.args)
+    if call.unmoved and call.out is not None:
+        return np.zeros(call.out.shape)
+    base = call.base()
     most = np.zeros(base.shape)
     moving = [place for place, err in enumerate(call.errs) if err is not None and err.any()]
     for signs in itertools.product((-1.0, 1.0), repeat=len(moving)):
@@ -334,13 +365,19 @@ def _deviation(call: _Call) -> Float:
 
 def _of_attributes(call: _Call) -> Float:
     """How far the result moves when float attributes move by what rounding them to float32 may have changed."""
-    base = call.of(call.args)
+    rounded = [
+        (name, value)
+        for name, value in call.node.attrs.items
+        if isinstance(value, float) and not few_bits(np.asarray(value))
+    ]
+    if not rounded:
+        return np.zeros(())
+    base = call.base()
     most = np.zeros(base.shape)
-    for name, value in call.node.attrs.items:
-        if isinstance(value, float) and not few_bits(np.asarray(value)):
-            for sign in (-1.0, 1.0):
-                moved = call.of(call.args, call.node.attrs.replaced(**{name: value * (1 + sign * ROUNDOFF["float32"])}))
-                most = np.fmax(most, np.abs(moved - base))
+    for name, value in rounded:
+        for sign in (-1.0, 1.0):
+            moved = call.of(call.args, call.node.attrs.replaced(**{name: value * (1 + sign * ROUNDOFF["float32"])}))
+            most = np.fmax(most, np.abs(moved - base))
     return most
 
 
@@ -351,10 +388,10 @@ def _pointwise(call: _Call) -> Float:
 def _mixing(call: _Call) -> Float:
     """Softmax, the normalizations and the like: what moving all arguments does in seeded directions, eightfold, and
     one rounding of the largest value for every element that a result is made of."""
-    base = call.of(call.args)
+    base = call.base()
     most = np.zeros(base.shape)
-    generator = np.random.default_rng(0)
-    if any(err is not None and err.any() for err in call.errs):
+    if not call.unmoved:
+        generator = np.random.default_rng(0)
         for _ in range(12):
             moved: list[Array | None] = []
             for place, array in enumerate(call.args):

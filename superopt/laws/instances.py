@@ -236,19 +236,21 @@ def _evaluated(expr: Expr, draft: Draft) -> AttrValue:
     bound: dict[str, Bound] = {**draft.attrs, **draft.bundles}
     bound |= {name: Value(tensor) for name, tensor in draft.types.items()}
     stars = {name.partition(".")[0] for name in bound}
-    for node in ast.walk(expr.tree):
-        if (
-            isinstance(node, ast.Name)
-            and node.id not in stars
-            and node.id not in FUNCTIONS
-            and node.id not in _BUILTIN_NAMES
-        ):
-            raise Unknown(f"{node.id} is not bound yet")
+    for name in _free_names(expr):
+        if name not in stars:
+            raise Unknown(f"{name} is not bound yet")
     value = evaluate(expr, bound)
     if isinstance(value, bool):
         return int(value)
     result: AttrValue = tuple(value) if isinstance(value, (list, tuple)) else value
     return result
+
+
+@lru_cache(maxsize=4096)
+def _free_names(expr: Expr) -> tuple[str, ...]:
+    """The names of an expression that a binding has to give."""
+    names = (node.id for node in ast.walk(expr.tree) if isinstance(node, ast.Name))
+    return tuple(dict.fromkeys(name for name in names if name not in FUNCTIONS and name not in _BUILTIN_NAMES))
 
 
 _BUILTIN_NAMES = frozenset("constant len min max sum all any tuple range sorted abs int float zip".split())

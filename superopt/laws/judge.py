@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 
 from superopt.errors import EvaluationError, InferenceError
 from superopt.kernels import FLOAT64, DivisionFault, NotInRing, evaluate_graph, modular
-from superopt.laws.error_bounds import ROUNDOFF, Bounded, bounded, few_bits
+from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, trace
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, signed_zeros, special, whole
-from superopt.laws.runtime import run
+from superopt.laws.runtime import Program, program, run
 from superopt.laws.variants import Variant
 from superopt.rules import Rule
 from superopt.terms import CONST, INPUT, PROJECT, TensorType, TermGraph
@@ -128,6 +129,11 @@ class _Sides:
     def rule(self) -> Rule:
         return self.instance.rule
 
+    @cached_property
+    def program(self) -> Program:
+        """Both sides, for the runtime."""
+        return program({"left": self.instance.left, "right": self.right})
+
     @property
     def generator(self) -> np.random.Generator:
         return np.random.default_rng(zlib.crc32(self.instance.signature.encode()))
@@ -136,7 +142,7 @@ class _Sides:
         shown = replace(self.instance, arrays=arrays)
         return Verdict(Finding("agrees", evidence, shown, self.right, left, right), True)
 
-    @property
+    @cached_property
     def rounded(self) -> frozenset[str]:
         """Constants that conditions look at: they stand for whatever number rounds to them (1/6, the root of 2)."""
         return frozenset(name for name in self.instance.arrays if not self.free(name))
@@ -146,8 +152,23 @@ class _Sides:
         value = self.instance.binding[name]
         return (isinstance(value, Value) and value.load is None) or name in self.instance.unread
 
-    def with_large_integers(self) -> Iterator[Mapping[str, Array]]:
+    @cached_property
+    def _traces(self) -> dict[tuple[str, int], tuple[Mapping[str, Array], Traced]]:
+        return {}
+
+    def bounded(self, side: str, arrays: Mapping[str, Array], roundoff: float | None) -> list[Bounded]:
+        """The values of a side with bounds; these very arrays are evaluated once, whatever the roundoff."""
+        graph = self.instance.left if side == "left" else self.right
+        key = (side, id(arrays))
+        if key not in self._traces:
+            # The arrays are kept with what they came to, so that no others take their place in memory.
+            self._traces[key] = (arrays, trace(graph, arrays))
+        return bounded(graph, arrays, roundoff, self.rounded, self._traces[key][1])
+
+    @cached_property
+    def with_large_integers(self) -> Sequence[Mapping[str, Array]]:
         """The contents with large integers for small ones, in several ways; nothing where no integers are free."""
+        made: list[Mapping[str, Array]] = []
         names = [
             name for name, array in self.instance.arrays.items()
             if array.dtype.kind in "iu" and self.free(name) and name not in self.instance.bounds
@@ -155,7 +176,8 @@ class _Sides:
         generator = self.generator
         for number in range(LARGE_ROUNDS if names else 0):
             arrays = self.instance.arrays
-            yield {**arrays, **{name: large_integers(arrays[name], generator, number) for name in names}}
+            made.append({**arrays, **{name: large_integers(arrays[name], generator, number) for name in names}})
+        return made
 
 
 def _same_type(left: object, right: object) -> bool:
@@ -204,11 +226,11 @@ def _is_ring(graph: TermGraph) -> bool:
 
 def _over_reals(sides: _Sides, specials: bool) -> Verdict:
     """Agreement in float64 within what rounding in float64 explains; and no operand's NaN or infinity is lost."""
-    arrays = dict(sides.instance.arrays)
+    arrays = sides.instance.arrays
     found = _evaluated(sides, arrays)
     if found.finding is not None or not specials:
         return found
-    for large in sides.with_large_integers():
+    for large in sides.with_large_integers:
         try:
             there = _evaluated(sides, large)
         except EvaluationError:
@@ -233,9 +255,9 @@ def _over_reals(sides: _Sides, specials: bool) -> Verdict:
 
 def _evaluated(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
     """Agreement in float64. Raises EvaluationError where the left side has no value, or the right side no kernel."""
-    left = bounded(sides.instance.left, arrays, ROUNDOFF["float64"], sides.rounded)
+    left = sides.bounded("left", arrays, ROUNDOFF["float64"])
     try:
-        right = bounded(sides.right, arrays, ROUNDOFF["float64"], sides.rounded)
+        right = sides.bounded("right", arrays, ROUNDOFF["float64"])
     except DivisionFault as fault:
         return sides.finding(f"on the right side alone: {fault}", arrays, left[0].value, np.zeros(0))
     return _compare(sides, "in float64", arrays, left, right)
@@ -317,7 +339,7 @@ def _in_runtime(sides: _Sides, specials: bool) -> Verdict:
         tried.append({n: special(a, generator, sides.rule.ignoring) if sides.free(n) else a for n, a in full.items()})
         if "signed-zero" not in sides.rule.ignoring and any(a.dtype.kind == "f" for a in full.values()):
             tried.append({n: signed_zeros(a, generator) if sides.free(n) else a for n, a in full.items()})
-    for arrays in (*tried, *(sides.with_large_integers() if specials else ())):
+    for arrays in (*tried, *(sides.with_large_integers if specials else ())):
         if found.finding is not None:
             break
         after = judged(sides, arrays)
@@ -326,19 +348,19 @@ def _in_runtime(sides: _Sides, specials: bool) -> Verdict:
 
 
 def _within_bounds(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
-    ran = run({"left": sides.instance.left, "right": sides.right}, arrays)
+    ran = sides.program.run(arrays)
     if isinstance(ran, str):
         return _refused(sides, arrays, ran)
     try:
-        left = bounded(sides.instance.left, arrays, None, sides.rounded)
-        right = bounded(sides.right, arrays, None, sides.rounded)
+        left = sides.bounded("left", arrays, None)
+        right = sides.bounded("right", arrays, None)
     except EvaluationError:
         return SILENT
     return _compare(sides, "in onnxruntime", arrays, left, right, (list(ran["left"]), list(ran["right"])))
 
 
 def _same_bits(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
-    ran = run({"left": sides.instance.left, "right": sides.right}, arrays)
+    ran = sides.program.run(arrays)
     if isinstance(ran, str):
         return _refused(sides, arrays, ran)
     for mine, other in zip(ran["left"], ran["right"], strict=True):

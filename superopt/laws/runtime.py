@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -105,23 +106,41 @@ _STATE = onnxruntime.capi.onnxruntime_pybind11_state
 _REFUSALS = (_STATE.NotImplemented, _STATE.InvalidGraph, _STATE.InvalidArgument, _STATE.Fail, _STATE.RuntimeException)
 
 
-def run(graphs: Mapping[str, TermGraph], inputs: Mapping[str, Array]) -> Mapping[str, Sequence[Array]] | str:
-    """The roots' values by graph name, or the message with which the runtime refuses: an element type that it has no
-    implementation for, operands that it does not take, or an integer division that has no result."""
+@dataclass(frozen=True)
+class Program:
+    """Graphs as one model that the runtime has loaded; or the message with which it refuses to."""
+
+    graphs: Mapping[str, TermGraph]
+    session: onnxruntime.InferenceSession | str
+
+    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Sequence[Array]] | str:
+        """The roots' values by graph name, or the message with which the runtime refuses: an element type that it has
+        no implementation for, operands that it does not take, or an integer division that has no result."""
+        if isinstance(self.session, str):
+            return self.session
+        wanted = {item.name for item in self.session.get_inputs()}
+        feeds = {written(name): array for name, array in inputs.items() if written(name) in wanted}
+        try:
+            values = self.session.run(None, feeds)
+        except _REFUSALS as error:
+            return str(error)
+        named = {item.name: value for item, value in zip(self.session.get_outputs(), values, strict=True)}
+        return {
+            side: [named[f"{side}_{place}"] for place in range(len(graph.roots))] for side, graph in self.graphs.items()
+        }
+
+
+def program(graphs: Mapping[str, TermGraph]) -> Program:
+    """The graphs, loaded."""
     model = model_of(graphs)
     if any(_may_fault(graph) for graph in graphs.values()):
         model = trapped(model)
-    session = _session(model.SerializeToString())
-    if isinstance(session, str):
-        return session
-    wanted = {item.name for item in session.get_inputs()}
-    feeds = {written(name): array for name, array in inputs.items() if written(name) in wanted}
-    try:
-        values = session.run(None, feeds)
-    except _REFUSALS as error:
-        return str(error)
-    named = {item.name: value for item, value in zip(session.get_outputs(), values, strict=True)}
-    return {side: [named[f"{side}_{place}"] for place in range(len(graph.roots))] for side, graph in graphs.items()}
+    return Program(graphs, _session(model.SerializeToString()))
+
+
+def run(graphs: Mapping[str, TermGraph], inputs: Mapping[str, Array]) -> Mapping[str, Sequence[Array]] | str:
+    """What a program of these graphs makes of one set of inputs."""
+    return program(graphs).run(inputs)
 
 
 def _may_fault(graph: TermGraph) -> bool:
