@@ -427,3 +427,17 @@ def test_new_weights_are_no_inputs_and_the_models_own_stay_what_they_were(
     if version >= 4 or listed == "wstmv":
         onnx.checker.check_model(model)
         onnx.checker.check_model(result.model)
+
+
+def test_a_model_costs_no_more_for_what_became_known_of_its_types() -> None:
+    """The rank of ``b`` is not known before a rule finds it to be the output."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n] x, int64[k] s) => (float[?,?,?,?] y) {
+        a = Reshape(x, s)
+        b = Tanh(a)
+        d = Dropout(b)
+        y = Identity(d)
+    }""")
+    feed = {"x": np.zeros(24, np.float32), "s": np.asarray([1, 2, 3, 4])}
+    cost = superopt.optimize(model, select="modelled", inputs=feed).report["cost"]
+    assert cost["after"] < cost["before"]

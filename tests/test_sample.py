@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import Runner, same_bits
-from superopt.inputs.feeds import load_feed
+from superopt.inputs.feeds import computes_narrow, load_feed
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
@@ -302,3 +302,19 @@ def test_dimensions_that_are_called_by_no_name_need_not_be_equal(nameless: str) 
     (read,) = [kind for node, kind in zip(graph.nodes, graph.types, strict=True) if node.op == "Input"]
     height, width = read.shape[2:]
     assert height is None or height != width
+
+
+@pytest.mark.parametrize("place", ["input", "initializer", "cast", "body"])
+def test_a_model_computes_in_few_bits_wherever_these_stand(place: str) -> None:
+    texts = {
+        "input": "g (float16[2] x) => (float16[2] y) { y = Relu(x) }",
+        "initializer": "g (float[2] x) => (float[2] y) <float16[2] h = {1, 2}> { y = Relu(x) }",
+        "cast": "g (float[2] x) => (float[2] y) { h = Cast<to=10>(x) y = Cast<to=1>(h) }",
+        "body": "g (float[2] x, bool c) => (float[2] y) { y = If(c) <then_branch = t () => (float[2] a) "
+        "{ h = Cast<to=16>(x) a = Cast<to=1>(h) }, else_branch = e () => (float[2] b) { b = Relu(x) }> }",
+    }
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>' + texts[place])
+    assert computes_narrow(model)
+    assert not computes_narrow(
+        onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>g (float[2] x) => (float[2] y) { y = Relu(x) }')
+    )

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from superopt.terms import ABSENT, Attrs, Constant, OpaqueOperator, ValueType, type_text
+from superopt.terms import ABSENT, Attrs, Constant, OpaqueOperator, TermGraph, ValueType, type_text
 
 NO_ATTRS = Attrs()
 
@@ -61,6 +61,16 @@ class EGraph:
             for index, eclass in enumerate(self.classes)
         ]
         return "\n".join([*lines, "roots " + " ".join(f"%{root}" for root in self.roots)]) + "\n"
+
+
+def with_joined_types(graph: TermGraph, egraph: EGraph) -> TermGraph:
+    """The lowered graph with all that its e-graph knows of types: a term may be equal to one of which more is known."""
+    return replace(graph, types=tuple(egraph.classes[number].type for number in egraph.class_of))
+
+
+def with_joined_types(graph: TermGraph, egraph: EGraph) -> TermGraph:
+    """The lowered graph with all that its e-graph knows of types: a term may be equal to one of which more is known."""
+    return replace(graph, types=tuple(egraph.classes[number].type for number in egraph.class_of))
 
 
 def without_classes(egraph: EGraph, numbers: Iterable[int]) -> EGraph:

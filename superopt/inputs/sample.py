@@ -52,11 +52,15 @@ class _Input:
     role: Role
 
 
+FEEDS = 3
+"""How many inputs models are compared on, where nothing speaks for more."""
+
+
 def sample(
     model: Model,
     *,
     seed: int = 0,
-    count: int = 3,
+    count: int = FEEDS,
     shapes: Mapping[str, Sequence[int]] | None = None,
     given: str | os.PathLike[str] | Mapping[str, Value] | None = None,
     zero_sizes: bool = False,

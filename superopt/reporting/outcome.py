@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from superopt.bodies.bodies import bodies
 from superopt.bodies.descent import saturations
 from superopt.cost import CostModel, graph_cost
+from superopt.engine.eclasses import with_joined_types
 from superopt.engine.saturate import Saturation
 from superopt.lowering.lower import lower
 from superopt.models.model import Model, standard_domain
@@ -58,7 +59,7 @@ def document(outcome: Outcome) -> Report:
     saturation = sound.attempt.saturation
     runs = list(saturations(saturation, sound.attempt.found)) if saturation else []
     before, after = operator_counts(outcome.original), operator_counts(outcome.model)
-    price = model_cost(search.original, cost_model, search)
+    price = model_cost(search.original, cost_model, search, saturation)
     return {
         "format": FORMAT,
         "versions": versions(),
@@ -126,10 +127,11 @@ def operator_counts(model: Model) -> Counter[str]:
     )
 
 
-def model_cost(model: Model, cost_model: CostModel, search: Search) -> float:
-    """What running a model costs, every body in it once."""
+def model_cost(model: Model, cost_model: CostModel, search: Search, saturation: Saturation | None) -> float:
+    """What running a model costs, every body in it once; knowing as much of its types as is known of the result's."""
     if model is search.lowered.model:
-        return graph_cost(search.graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
+        graph = with_joined_types(search.graph, saturation.egraph) if saturation else search.graph
+        return graph_cost(graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
     graph = lower(model, search.options.initializers_are_constant).graph
     graph = settle(graph, context=model.proto)
     return graph_cost(graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)

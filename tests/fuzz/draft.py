@@ -18,7 +18,7 @@ LARGEST = 6000
 """The most elements that a value may have."""
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "float64": np.float64,
-          "int64": np.int64, "int32": np.int32, "bool": np.bool_}  # fmt: skip
+          "int64": np.int64, "int32": np.int32, "uint8": np.uint8, "int8": np.int8, "bool": np.bool_}  # fmt: skip
 FLOATS = ("float32", "float16", "float64")
 INTEGERS = ("int64", "int32")
 
@@ -131,8 +131,9 @@ class Draft:
         kind = np.dtype(DTYPES[dtype])
         if kind.kind == "b":
             return np.asarray(dice.random(tuple(shape)) < 0.5)
-        if kind.kind == "i":
+        if kind.kind in "iu":
             low, high = {"zeros": (0, 1), "ones": (1, 2), "positive": (1, 5)}.get(content, (-4, 5))
+            low = max(low, 0) if kind.kind == "u" else low
             return np.asarray(dice.integers(low, high, tuple(shape)), kind)
         normal = dice.standard_normal(tuple(shape))
         made = {

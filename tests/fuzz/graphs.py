@@ -18,7 +18,7 @@ from onnx import helper
 from tests.fuzz.draft import DTYPES, Draft, Dropped, Value, number
 from tests.fuzz.operators import OPERATORS, WEIGHTED, binary, unary
 
-OPSETS = (17, 13, 9, 10, 11, 12, 14, 15, 16, 18, 19, 20, 21)
+OPSETS = (17, 13, 9, 10, 11, 12, 14, 15, 16, 18, 19, 20, 21, 22, 23)
 
 Feed = Mapping[str, np.ndarray[Any, Any]]
 

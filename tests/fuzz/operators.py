@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from onnx import helper
 
 from tests.fuzz.draft import FLOATS, INTEGERS, Draft, Dropped, Value, number
@@ -17,7 +18,7 @@ def is_float(value: Value) -> bool:
 
 
 def is_number(value: Value) -> bool:
-    return value.dtype != "bool"
+    return value.dtype in (*FLOATS, *INTEGERS)
 
 
 def is_image(value: Value) -> bool:
@@ -26,7 +27,10 @@ def is_image(value: Value) -> bool:
 
 UNARY = {"Relu": 9, "Sigmoid": 9, "Tanh": 9, "Neg": 9, "Abs": 9, "Identity": 9, "Erf": 9, "Exp": 9, "Sqrt": 9,
          "Reciprocal": 9, "Softplus": 9, "Softsign": 9, "Sign": 9, "Floor": 9, "Ceil": 9, "Round": 11, "HardSwish": 14,
-         "Mish": 18, "Gelu": 20}  # fmt: skip
+         "Mish": 18, "Gelu": 20, "Log": 9, "Sin": 9, "Cos": 9, "Celu": 12, "Selu": 9}  # fmt: skip
+POSITIVE = ("Sqrt", "Reciprocal", "Log", "ReduceLogSum")
+"""Of these the argument is made one or more."""
+
 LIKELY = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "Identity", "Erf")
 PARAMETRIC = {
     "LeakyRelu": ("alpha",),
@@ -36,15 +40,27 @@ PARAMETRIC = {
 }
 COMPARISONS = {"Equal": 11, "Less": 9, "Greater": 9, "LessOrEqual": 12, "GreaterOrEqual": 12}
 REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
-              "ReduceSumSquare", "ReduceLogSumExp")  # fmt: skip
+              "ReduceSumSquare", "ReduceLogSumExp", "ReduceLogSum")  # fmt: skip
 
 
 def unary(d: Draft) -> Drawn:
     x = d.pick(is_float)
     op = d.one_of(LIKELY) if d.chance(60) else d.one_of([name for name, least in UNARY.items() if d.opset >= least])
-    if op in ("Sqrt", "Reciprocal"):
-        x = d.add("Add", [d.add("Abs", [x])[0], d.constant((), x.dtype, "ones")])[0]
-    return d.add(op, [x])
+    return d.add(op, [positive(d, x) if op in POSITIVE else x])
+
+
+def positive(d: Draft, x: Value) -> Value:
+    return d.add("Add", [d.add("Abs", [x])[0], d.constant((), x.dtype, "ones")])[0]
+
+
+def oddities(d: Draft) -> Drawn:
+    return d.add("IsNaN" if d.opset < 10 or d.chance(50) else "IsInf", [d.pick(lambda v: v.dtype == "float32")])
+
+
+def bits(d: Draft) -> Drawn:
+    if d.opset < 18:
+        raise Dropped
+    return d.add("BitwiseNot", [d.pick(lambda value: value.dtype in INTEGERS)])
 
 
 def parametric(d: Draft) -> Drawn:
@@ -99,9 +115,7 @@ def power(d: Draft) -> Drawn:
     x = d.pick(is_float)
     exponent = d.one_of((2.0, 1.0, 0.5, 0.0, 3.0, -1.0))
     if exponent in (0.5, -1.0):
-        x = d.add("Add", [d.add("Abs", [x])[0], d.constant((), x.dtype, "ones")])[0]
-    import numpy as np
-
+        x = positive(d, x)
     return d.add("Pow", [x, d.given(np.asarray(exponent, x.dtype))])
 
 
@@ -132,8 +146,6 @@ def cast(d: Draft) -> Drawn:
 
 
 def clip(d: Draft) -> Drawn:
-    import numpy as np
-
     x = d.pick(is_float)
     low, high = d.one_of(((0.0, 6.0), (-1.0, 1.0), (0.0, None), (None, 6.0), (0.0, 1.0), (2.0, -2.0), (None, None)))
     if d.opset < 11:
@@ -206,6 +218,8 @@ def reduce(d: Draft) -> Drawn:
     x = d.pick(lambda value: is_float(value) or (value.dtype in INTEGERS and op in ("ReduceSum", "ReduceMax")))
     keep = d.one_of((1, 0))
     axes = some_axes(d, x.rank)
+    if op in POSITIVE:
+        x = positive(d, x)
     if not axes:
         return d.add(op, [x], keepdims=keep)
     return with_axes(d, op, x, axes, 13 if op == "ReduceSum" else 18, keepdims=keep)
@@ -328,8 +342,6 @@ def tile(d: Draft) -> Drawn:
 
 
 def gather(d: Draft) -> Drawn:
-    import numpy as np
-
     x = d.pick(lambda value: value.rank > 0)
     axis = d.integer(0, x.rank - 1)
     least = -x.shape[axis] if d.opset >= 11 else 0
@@ -470,6 +482,159 @@ def shape_of(d: Draft) -> Drawn:
     return d.add("Shape", [x])
 
 
+def sized_by_shape(d: Draft) -> Drawn:
+    """A Reshape to what is computed from the shape, as exporters write it."""
+    x = d.pick(lambda value: value.rank > 1 and not value.constant)
+    shape = d.add("Shape", [x])[0]
+    axis = d.integer(0, x.rank - 1)
+    kept = d.add("Gather", [shape, d.ints([axis])], axis=0)[0]
+    if axis and d.chance(30):
+        kept = d.add("Mul", [kept, d.add("Gather", [shape, d.ints([0])], axis=0)[0]])[0]
+    parts = [kept, d.given(np.asarray([-1], np.int64))]
+    target = d.add("Concat", parts if d.chance(50) else parts[::-1], axis=0)[0]
+    return d.add("Reshape", [x, target])
+
+
+def einsum(d: Draft) -> Drawn:
+    if d.opset < 12:
+        raise Dropped
+    x = d.pick(lambda value: value.dtype == "float32" and 1 < value.rank < 5)
+    letters = "abcd"[: x.rank]
+    kind = d.integer(0, 4)
+    if kind == 0:
+        equation, shape = f"{letters},{letters[-1]}e->{letters[:-1]}e", (x.shape[-1], d.dim())
+    elif kind == 1:
+        equation, shape = f"{letters},e{letters[-1]}->e{letters[:-1]}", (d.dim(), x.shape[-1])
+    elif kind == 2:
+        equation, shape = f"{letters},{letters[0]}{letters[-1]}->{letters[:-1]}", (x.shape[0], x.shape[-1])
+    elif kind == 3:
+        equation = f"{letters},{letters[:-2]}e{letters[-1]}->{letters[:-1]}e"
+        shape = (*x.shape[:-2], d.dim(), x.shape[-1])
+    else:
+        return d.add("Einsum", [x], equation=f"{letters}->{letters[::-1] if d.chance(50) else letters[:-1]}")
+    return d.add("Einsum", [x, d.constant(shape, x.dtype)], equation=equation)
+
+
+def resize(d: Draft) -> Drawn:
+    if d.opset < 11:
+        raise Dropped
+    x = d.pick(lambda value: value.dtype == "float32" and value.rank == 4)
+    mode = d.one_of(("nearest", "linear"))
+    how = d.one_of(("asymmetric", "half_pixel", "align_corners"))
+    scales = np.asarray([1, 1, *(d.one_of((2.0, 1.0, 0.5)) for _ in range(2))], np.float32)
+    empty = d.given(np.zeros(0, np.float32)) if d.opset < 13 else ""
+    return d.add(
+        "Resize", [x, empty, d.given(scales)], mode=mode, coordinate_transformation_mode=how, nearest_mode="floor"
+    )
+
+
+def normalized(d: Draft) -> Drawn:
+    """A normalization or an activation, written out as exporters write it."""
+    x = d.pick(lambda value: value.dtype == "float32" and value.rank > 1 and not value.constant)
+    kind = d.one_of(("layer", "rms", "gelu", "hardswish", "softmax", "silu", "mish"))
+    if kind in ("layer", "rms"):
+
+        def mean(value: Value) -> Value:
+            return with_axes(d, "ReduceMean", value, [x.rank - 1 if d.opset < 11 else -1], 18)[0]
+
+        if kind == "layer":
+            x = d.add("Sub", [x, mean(x)])[0]
+        square = d.add("Pow", [x, d.given(np.asarray(2.0, np.float32))])[0]
+        spread = d.add("Sqrt", [d.add("Add", [mean(square), d.given(np.asarray(1e-3, np.float32))])[0]])[0]
+        x = d.add("Div", [x, spread])[0]
+        x = d.add("Mul", [x, d.constant(x.shape[-1:], x.dtype)])[0]
+        return d.add("Add", [x, d.constant(x.shape[-1:], x.dtype)]) if kind == "layer" else [x]
+    if kind == "gelu":
+        bent = d.add("Erf", [d.add("Div", [x, d.given(np.asarray(2.0**0.5, np.float32))])[0]])[0]
+        half = d.add("Mul", [x, d.add("Add", [bent, d.constant((), x.dtype, "ones")])[0]])[0]
+        return d.add("Mul", [half, d.given(np.asarray(0.5, np.float32))])
+    if kind == "hardswish":
+        if d.opset < 11:
+            raise Dropped
+        moved = d.add("Add", [x, d.given(np.asarray(3.0, np.float32))])[0]
+        cut = d.add("Clip", [moved, *(d.given(np.asarray(bound, np.float32)) for bound in (0.0, 6.0))])[0]
+        return d.add("Div", [d.add("Mul", [x, cut])[0], d.given(np.asarray(6.0, np.float32))])
+    if kind == "softmax":
+        grown = d.add("Exp", [d.add("Tanh", [x])[0]])[0]
+        return d.add("Div", [grown, with_axes(d, "ReduceSum", grown, [x.rank - 1], 13)[0]])
+    if kind == "silu":
+        return d.add("Mul", [x, d.add("Sigmoid", [x])[0]])
+    return d.add("Mul", [x, d.add("Tanh", [d.add("Softplus", [x])[0]])[0]])
+
+
+def attention(d: Draft) -> Drawn:
+    """Self-attention of one or two heads over the last two axes."""
+    x = d.pick(lambda value: value.dtype == "float32" and value.rank == 3 and not value.constant)
+    heads, width = d.integer(1, 2), d.integer(1, 3)
+    parts = []
+    for place in range(3):
+        made = d.add("MatMul", [x, d.constant((x.shape[-1], heads * width), x.dtype, "normal")])[0]
+        if d.chance(50):
+            made = d.add("Add", [made, d.constant((heads * width,), x.dtype)])[0]
+        made = d.add("Reshape", [made, d.ints([0, x.shape[1], heads, width])])[0]
+        parts.append(d.add("Transpose", [made], perm=[0, 2, 3, 1] if place == 1 else [0, 2, 1, 3])[0])
+    scores = d.add("MatMul", parts[:2])[0]
+    scores = d.add(d.one_of(("Mul", "Div")), [scores, d.constant((), x.dtype, d.one_of(("ones", "positive")))])[0]
+    if d.chance(40):
+        scores = d.add("Add", [scores, d.constant((1, 1, 1, x.shape[1]), x.dtype)])[0]
+    mixed = d.add("MatMul", [d.add("Softmax", [scores], axis=3)[0], parts[2]])[0]
+    mixed = d.add("Transpose", [mixed], perm=[0, 2, 1, 3])[0]
+    mixed = d.add("Reshape", [mixed, d.ints([0, x.shape[1], heads * width])])[0]
+    if d.chance(40):
+        mixed = d.add("Gather", [mixed, d.given(np.asarray(0, np.int64))], axis=1)[0]
+    return d.add("MatMul", [mixed, d.constant((heads * width, d.dim()), x.dtype)])
+
+
+def quantized(d: Draft) -> Drawn:
+    """Through whole numbers of eight bits and back."""
+    x = d.pick(lambda value: value.dtype == "float32" and not value.constant)
+    if d.opset < 10:
+        raise Dropped
+    scale = d.given(np.asarray(d.one_of((0.5, 0.1, 0.02)), np.float32))
+    zero = d.given(np.asarray(d.one_of((0, 3)), d.one_of((np.uint8, np.int8))))
+    made = d.add("QuantizeLinear", [x, scale, zero])[0]
+    if d.chance(30) and made.rank > 1:
+        made = d.add("Transpose", [made])[0]
+    return d.add("DequantizeLinear", [made, scale, zero])
+
+
+def loop(d: Draft) -> Drawn:
+    """A Loop that carries a value through a few rounds and may collect it."""
+    x = d.pick(lambda value: value.dtype == "float32" and not value.constant)
+    rounds = d.given(np.asarray(d.integer(0, 3), np.int64))
+    on = d.given(np.asarray(True))
+    prefix = d.name("body") + "_"
+    carried = Value(f"{prefix}carried", x.dtype, x.shape)
+    inner = Draft(d.choose, d.opset, [x, carried], count=0, prefix=prefix)
+    last = carried
+    for _ in range(d.integer(1, 3)):
+        if d.chance(50):
+            last = inner.add(d.one_of(("Tanh", "Sigmoid", "Relu")), [last])[0]
+        else:
+            other = x if d.chance(30) else inner.constant(broadcast_within(d, x), x.dtype, "normal")
+            last = inner.add(d.one_of(("Add", "Mul")), [last, other])[0]
+    still = f"{prefix}still"
+    nodes = [*inner.nodes, helper.make_node("Identity", [f"{prefix}on"], [still])]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [
+            helper.make_tensor_value_info(f"{prefix}round", number("int64"), []),
+            helper.make_tensor_value_info(f"{prefix}on", number("bool"), []),
+            helper.make_tensor_value_info(carried.name, number(x.dtype), x.shape),
+        ],
+        [
+            helper.make_tensor_value_info(still, number("bool"), []),
+            helper.make_tensor_value_info(last.name, number(x.dtype), x.shape),
+        ],
+        inner.initializers,
+    )
+    made = Value(d.name("v"), x.dtype, x.shape)
+    d.nodes.append(helper.make_node("Loop", [rounds.name, on.name, x.name], [made.name], body=body))
+    d.values.append(made)
+    return [made]
+
+
 def choice(d: Draft) -> Drawn:
     """An If whose branches use what lies outside of them."""
     x = d.pick(is_float)
@@ -510,7 +675,8 @@ OPERATORS: tuple[tuple[int, Callable[[Draft], Drawn]], ...] = (
     (4, cast), (4, clip), (6, transpose), (6, reshape), (2, flatten), (3, squeeze), (3, unsqueeze), (5, reduce),
     (1, arg), (3, softmax), (2, layernorm), (5, concat), (4, split), (5, slices), (4, pad), (3, expand), (1, tile),
     (4, gather), (6, matmul), (4, gemm), (8, conv), (4, conv_transpose), (5, batchnorm), (3, block), (5, pool),
-    (3, swish), (1, dropout), (1, shape_of), (2, choice),
+    (3, swish), (1, dropout), (1, shape_of), (2, choice), (1, oddities), (1, bits), (2, sized_by_shape), (3, einsum),
+    (2, resize), (4, normalized), (3, attention), (2, quantized), (1, loop),
 )  # fmt: skip
 """With their weights."""
 

@@ -20,6 +20,7 @@ from superopt.emitting.emit import emit
 from superopt.lowering.lower import lower
 from superopt.models.model import load, serialized
 from superopt.rules import RuleSet
+from tests.fuzz.draft import number
 from tests.fuzz.graphs import Feed, Fuzzed, bundled
 from tests.rounds import session
 
@@ -84,7 +85,7 @@ def check_round_trip(case: Fuzzed) -> None:
     anew = emit(lowered, lowered.graph, reuse_nodes=False)
     onnx.checker.check_model(anew.proto)
     same_interface(case.model, anew.proto)
-    same_values(expected, outputs_of(serialized(anew), feed), case.model)
+    same_bits(case, feed, expected, outputs_of(serialized(anew), feed))
 
 
 def check_optimized(case: Fuzzed, numeric: str, rules: RuleSet) -> superopt.Result:
@@ -108,12 +109,13 @@ def check_optimized(case: Fuzzed, numeric: str, rules: RuleSet) -> superopt.Resu
     if numeric == "exact":
         for kind in ("plain", "special"):
             feed = case.feed(kind)
-            same_values(original_outputs(case, feed), outputs_of(data, feed), case.model)
+            same_bits(case, feed, original_outputs(case, feed), outputs_of(data, feed))
     elif finite:
         close_values(case, plain, expected, outputs_of(data, plain))
     else:
         outputs_of(data, plain)
-    if finite or numeric == "exact":
+    closed = numeric == "exact" and is_narrow(case) and not report["changed"]
+    if (finite or numeric == "exact") and not closed:
         assert not report["left_out"], f"rules left out: {report['left_out']}"
         assert not report["problems"], f"problems: {report['problems']}"
         assert report["verified"]
@@ -140,7 +142,7 @@ def check_at_size(case: Fuzzed, size: int, new: bytes, exact: bool) -> None:
     feed = other.feed("plain")
     expected = original_outputs(other, feed)
     if exact:
-        same_values(expected, outputs_of(new, feed), case.model)
+        same_bits(other, feed, expected, outputs_of(new, feed))
     elif all(is_finite(part, part.feed("plain")) for part in other.graphs):
         close_values(other, feed, expected, outputs_of(new, feed))
 
@@ -170,6 +172,70 @@ def same_interface(old: onnx.ModelProto, new: onnx.ModelProto) -> None:
     assert list(old.graph.input) == list(new.graph.input)
     assert list(old.graph.output) == list(new.graph.output)
     assert list(old.opset_import) == list(new.opset_import)
+
+
+def same_bits(case: Fuzzed, feed: Feed, expected: Sequence[Any], found: Sequence[Any]) -> None:
+    """Equal bits; Skipped where they depend on the order of the original's own nodes."""
+    try:
+        same_values(expected, found, case.model)
+    except AssertionError:
+        if order_matters(case, feed):
+            raise Skipped("the order of nodes decides the bits") from None
+        raise
+
+
+def is_narrow(case: Fuzzed) -> bool:
+    """Whether bits may depend on which nodes stand beside each other, as ``order_matters`` says: there it is right to
+    give up."""
+    types = {number(value.dtype) for value in case.inputs} | {
+        tensor.data_type for tensor in case.model.graph.initializer
+    }
+    cast = {a.i for node in case.model.graph.node if node.op_type == "Cast" for a in node.attribute}
+    return onnx.TensorProto.FLOAT16 in types | cast
+
+
+def order_matters(case: Fuzzed, feed: Feed) -> bool:
+    """Whether the original gives other bits when its nodes are listed in another order.
+
+    onnxruntime computes float16 where it has no kernel in float32, and leaves out roundings to float16 between two such
+    nodes as they come.
+    """
+    expected = original_outputs(case, feed)
+    for seed in range(8):
+        try:
+            same_values(expected, outputs_of(reordered(case.model, seed).SerializeToString(), feed), case.model)
+        except AssertionError:
+            return True
+    return False
+
+
+def reordered(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
+    """The same nodes in another order in which each still comes after what it reads; those that are read by none, and
+    lead to no output, may be lacking."""
+    dice = np.random.default_rng(seed)
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    nodes = list(model.graph.node)
+    if seed % 2:
+        needed = {item.name for item in model.graph.output}
+        for node in reversed(nodes):
+            if needed & set(node.output):
+                needed |= set(read(node))
+        nodes = [node for node in nodes if needed & set(node.output)]
+    waiting = {name for node in nodes for name in node.output}
+    del made.graph.node[:]
+    while nodes:
+        ready = [place for place, node in enumerate(nodes) if not waiting & set(read(node))]
+        node = nodes.pop(int(dice.choice(ready)))
+        waiting -= set(node.output)
+        made.graph.node.append(node)
+    return made
+
+
+def read(node: onnx.NodeProto) -> list[str]:
+    """The names that a node reads, its bodies included."""
+    bodies = [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
+    return [*node.input, *(name for body in bodies for inner in body.node for name in read(inner))]
 
 
 def same_values(expected: Sequence[Any], found: Sequence[Any], model: onnx.ModelProto) -> None:
