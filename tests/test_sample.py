@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import superopt
 from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import Runner, same_bits
 from superopt.inputs.feeds import computes_narrow, load_feed
@@ -318,3 +319,13 @@ def test_a_model_computes_in_few_bits_wherever_these_stand(place: str) -> None:
     assert not computes_narrow(
         onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]>g (float[2] x) => (float[2] y) { y = Relu(x) }')
     )
+
+
+@pytest.mark.parametrize("rows", [2**31, 2**40, 2**62])
+def test_inputs_beyond_all_memory_are_not_made_up(rows: int) -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[{rows}, 4] x) => (float[{rows}, 4] y) {{ y = Relu(x) }}'
+    )
+    with pytest.raises(EvaluationError, match="numbers to make up"):
+        sample(load(model))
+    assert superopt.optimize(model).report["verified"]

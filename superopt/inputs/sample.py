@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import zlib
@@ -51,6 +52,9 @@ class _Input:
     container: str
     role: Role
 
+
+_MOST_NUMBERS = 1 << 28
+"""Numbers that are made up for one feed: each takes 8 bytes on the way, a few times over."""
 
 FEEDS = 3
 """How many inputs models are compared on, where nothing speaks for more."""
@@ -327,6 +331,10 @@ def _attempt(
 ) -> SampleFeed | str:
     """A feed of these sizes, or what happened when the model was run on it."""
     shapes = {item.name: tuple(sizes[d] if isinstance(d, str) else d for d in item.dims or ()) for item in inputs}
+    what = ", ".join(f"{name}{list(shape)}" for name, shape in shapes.items())
+    count = sum(math.prod(shape) for shape in shapes.values())
+    if count > _MOST_NUMBERS:
+        return f"{what}: {count:,} numbers to make up, at most {_MOST_NUMBERS:,} are"
     plan = Plan(plan.integers, plan.positive, _time(inputs, shapes))
     feed: dict[str, Value] = {}
     for item in inputs:
@@ -337,7 +345,6 @@ def _attempt(
         ]
         feed[item.name] = made if item.container == "sequence" else made[0]
     used = {symbol: size for symbol, size in sizes.items() if any(symbol in (item.dims or ()) for item in inputs)}
-    what = ", ".join(f"{name}{list(shape)}" for name, shape in shapes.items())
     try:
         outputs = runner.run(feed)
     except EvaluationError as error:
