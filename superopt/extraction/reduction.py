@@ -33,6 +33,9 @@ class Item(NamedTuple):
 
 Items: TypeAlias = dict[int, list[Item]]
 
+_Place: TypeAlias = tuple[int, ...]
+"""Where an item stands among those of its class: what takes the place of one stands where that stood."""
+
 Late: TypeAlias = Callable[[], bool]
 """Whether the time is over: what asks leaves off where it is and stays sound."""
 
@@ -300,46 +303,52 @@ def _substituted(children: tuple[int, ...], resolved: dict[int, tuple[int, ...]]
 
 
 def _inline(part: Part) -> None:
-    """A class that only one class needs moves into the items of that class where this adds no items."""
-    items = part.items
+    """A class that only one class needs moves into the items of that class where this adds no items.
+
+    Items have places, so that only those that need the class are touched: a class may have thousands of others.
+    """
     roots = set(part.roots)
-    parents: dict[int, dict[int, int]] = {owner: {} for owner in items}
+    ways: dict[int, dict[_Place, Item]] = {}
+    needing: dict[int, dict[int, dict[_Place, None]]] = {owner: {} for owner in part.items}
 
-    def count(owner: int, item: Item, by: int) -> None:
+    def put(owner: int, place: _Place, item: Item) -> None:
+        ways[owner][place] = item
         for child in item.children:
-            number = parents[child].get(owner, 0) + by
-            if number:
-                parents[child][owner] = number
-            else:
-                del parents[child][owner]
+            needing[child].setdefault(owner, {})[place] = None
 
-    for owner, kept in items.items():
-        for item in kept:
-            count(owner, item, 1)
-    for owner in list(items):
-        if owner in roots or len(parents[owner]) != 1:
+    def take(owner: int, place: _Place) -> Item:
+        item = ways[owner].pop(place)
+        for child in item.children:
+            places = needing[child][owner]
+            del places[place]
+            if not places:
+                del needing[child][owner]
+        return item
+
+    for owner, kept in part.items.items():
+        ways[owner] = {}
+        for index, item in enumerate(kept):
+            put(owner, (index,), item)
+    for owner in list(part.items):
+        if owner in roots or len(needing[owner]) != 1:
             continue
-        (parent, number), *_ = parents[owner].items()
-        ways = items[owner]
-        if parent == owner or number * len(ways) > number + len(ways):
+        (parent, places), *_ = needing[owner].items()
+        own = sorted(ways[owner])
+        if parent == owner or len(places) * len(own) > len(places) + len(own):
             continue
-        merged: list[Item] = []
-        for item in items[parent]:
-            if owner not in item.children:
-                merged.append(item)
-                continue
-            count(parent, item, -1)
+        for place in list(places):
+            item = take(parent, place)
             rest = [child for child in item.children if child != owner]
-            for way in ways:
+            for number, mine in enumerate(own):
+                way = ways[owner][mine]
                 children = tuple(sorted({*rest, *way.children}))
-                joined = Item(item.cost + way.cost, children, max(item.rank, way.rank), (item.picks, way.picks))
                 if parent not in children:
-                    count(parent, joined, 1)
-                    merged.append(joined)
-        for way in ways:
-            count(owner, way, -1)
-        items[parent] = merged
-        del items[owner], parents[owner]
+                    joined = Item(item.cost + way.cost, children, max(item.rank, way.rank), (item.picks, way.picks))
+                    put(parent, place if len(own) == 1 else (*place, number), joined)
+        for mine in own:
+            take(owner, mine)
+        del ways[owner], needing[owner]
+    part.items = {owner: [kept[place] for place in sorted(kept)] for owner, kept in ways.items()}
 
 
 def components(part: Part) -> list[Part]:
