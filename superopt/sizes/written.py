@@ -12,16 +12,18 @@ from onnx import helper, numpy_helper
 
 from superopt.bodies.bodies import sweep
 from superopt.emitting.naming import FreshNames, all_names
-from superopt.models.inference import value_types
 from superopt.models.model import Model, standard_domain
-from superopt.sizes.contents import Content, Size, contents, size_of
-from superopt.terms import Dim, TensorType
+from superopt.sizes.known import known_sizes
+from superopt.sizes.size import Content, Size, Sized
 
 _ROUNDS = 4
 """How often what was written lets more be known of shapes, at most."""
 
 _PARAMETERS_ARE_INPUTS = 10
 """The opset since which Slice has its starts and ends as inputs; of Reshape and Expand they were before."""
+
+_BROADCASTS = 7
+"""The opset since which operators of two operands broadcast as they do today."""
 
 _LAST = (1 << 63) - 1
 """The end of a Slice that takes all that comes."""
@@ -39,12 +41,14 @@ def with_known_sizes(model: Model) -> Model:
     what can be inferred, that of an Expand leaves what is as long already, a Slice up to the end says so, and what
     broadcasting repeats anyway is not expanded before.
     """
-    asks = {"Shape", "Size"}
-    if not any(node.op_type in asks and standard_domain(node.domain) == "" for node in model.proto.graph.node):
+    asking = any(
+        node.op_type in ("Shape", "Size") and standard_domain(node.domain) == "" for node in model.proto.graph.node
+    )
+    if not asking or model.opset < _BROADCASTS:
         return model
     for _ in range(_ROUNDS):
-        known = _Known(model)
-        changes = {place: change for place, node in enumerate(known.graph.node) if (change := known.change(node))}
+        writer = _Writer(model)
+        changes = {place: change for place, node in enumerate(writer.graph.node) if (change := writer.change(node))}
         if not changes:
             break
         model = _written(model, changes)
@@ -60,14 +64,14 @@ class _Change:
     inputs: tuple[tuple[int, str], ...] = ()
 
 
-class _Known:
-    """What is known of a model's sizes."""
+class _Writer:
+    """Says what can be done to each node of a model."""
 
     def __init__(self, model: Model) -> None:
         self.graph = model.proto.graph
         self._opset = model.opset
-        self._types: Mapping[str, TensorType | None] = value_types(model, frozenset())
-        self._contents = contents(self.graph, self._types)
+        known = known_sizes(model)
+        self._shapes, self._contents = known.shapes, known.contents
         self._outputs = {value.name for value in self.graph.output}
         self._expands = {
             node.output[0]: node
@@ -89,22 +93,18 @@ class _Known:
         if node.op_type == "Slice" and self._opset >= _PARAMETERS_ARE_INPUTS:
             return self._slice(node)
         if node.op_type in ("Reshape", "Expand") and len(node.input) == 2:
-            target, dims = self._contents.get(node.input[1]), self._dims(node.input[0])
+            target, dims = self._contents.get(node.input[1]), self._shapes.get(node.input[0])
             if target is None or dims is None or target.rank != 1 or target.array() is not None:
                 return None
-            if any(item.name == "allowzero" and item.i for item in node.attribute):
+            if Size(0) in target.entries and _allows_zero(node):
                 return None
             numbers = _reshape_target(target, dims) if node.op_type == "Reshape" else _expand_target(target, dims)
             return None if numbers is None else _Change(constants=((1, np.asarray(numbers, np.int64)),))
         return None
 
-    def _dims(self, name: str) -> tuple[Dim, ...] | None:
-        known = self._types.get(name)
-        return None if known is None else known.shape
-
     def _slice(self, node: onnx.NodeProto) -> _Change | None:
         """Its end as the last of all, where that is the size of the axis."""
-        dims = self._dims(node.input[0])
+        dims = self._shapes.get(node.input[0])
         if dims is None or len(node.input) < 4 or not node.input[3]:
             return None
         starts, ends, axes = (self._contents.get(name) for name in node.input[1:4])
@@ -117,7 +117,7 @@ class _Known:
         for axis, end in zip(axes.entries, ends.entries, strict=False):
             if not isinstance(axis, Size) or not axis.known or not -len(dims) <= axis.number < len(dims):
                 return None
-            if not isinstance(end, Size) or not (end.known or end == size_of(dims[axis.number])):
+            if not isinstance(end, Size) or not (end.known or end == dims[axis.number]):
                 return None
             numbers.append(end.number if end.known else _LAST)
         if ends.dtype != "int64" or len(numbers) != len(ends.entries):
@@ -132,26 +132,26 @@ class _Known:
             target = None if expand is None else self._contents.get(expand.input[1])
             if expand is None or target is None or target.rank != 1:
                 continue
-            shapes = [self._dims(other) for at, other in enumerate([*names, expand.input[0]]) if at != place]
+            shapes = [self._shapes.get(other) for at, other in enumerate([*names, expand.input[0]]) if at != place]
             known = [shape for shape in shapes if shape is not None]
             if len(known) == len(shapes) and _is_spread(target, known):
                 names[place] = expand.input[0]
                 yield place, expand.input[0]
 
 
-def _is_spread(target: Content, shapes: Sequence[tuple[Dim, ...]]) -> bool:
+def _is_spread(target: Content, shapes: Sequence[tuple[Sized, ...]]) -> bool:
     """Whether broadcasting these shapes gives every size of a target."""
     if len(target.entries) > max(map(len, shapes)):
         return False
     for axis in range(-len(target.entries), 0):
         size = target.entries[axis]
-        dims = [size_of(shape[axis]) for shape in shapes if len(shape) >= -axis]
+        dims = [shape[axis] for shape in shapes if len(shape) >= -axis]
         if not isinstance(size, Size) or not (size == Size(1) or size in dims):
             return False
     return True
 
 
-def _reshape_target(target: Content, dims: Sequence[Dim]) -> list[int] | None:
+def _reshape_target(target: Content, dims: Sequence[Sized]) -> list[int] | None:
     """The target of a Reshape of a value of these dimensions as numbers; None where 0 and -1 do not say it.
 
     A symbol that is zero is a zero in the target, which copies: what is copied anyway is the same then. What is
@@ -162,7 +162,7 @@ def _reshape_target(target: Content, dims: Sequence[Dim]) -> list[int] | None:
     for place, entry in enumerate(target.entries):
         if isinstance(entry, Size) and entry.known:
             result.append(entry.number)
-        elif isinstance(entry, Size) and place < len(dims) and entry == size_of(dims[place]):
+        elif isinstance(entry, Size) and place < len(dims) and entry == dims[place]:
             result.append(0)
         else:
             result.append(-1)
@@ -172,7 +172,7 @@ def _reshape_target(target: Content, dims: Sequence[Dim]) -> list[int] | None:
     return result
 
 
-def _expand_target(target: Content, dims: Sequence[Dim]) -> list[int] | None:
+def _expand_target(target: Content, dims: Sequence[Sized]) -> list[int] | None:
     """The target of an Expand of a value of these dimensions as numbers; None where a symbol repeats something."""
     result: list[int] = []
     for axis in range(-len(target.entries), 0):
@@ -181,11 +181,16 @@ def _expand_target(target: Content, dims: Sequence[Dim]) -> list[int] | None:
             return None
         if entry.known:
             result.append(entry.number)
-        elif -axis <= len(dims) and entry == size_of(dims[axis]):
+        elif -axis <= len(dims) and entry == dims[axis]:
             result.append(1)
         else:
             return None
     return result
+
+
+def _allows_zero(node: onnx.NodeProto) -> bool:
+    """Whether a zero in a target is a zero, and copies nothing."""
+    return any(item.name == "allowzero" and item.i for item in node.attribute)
 
 
 def _written(model: Model, changes: Mapping[int, _Change]) -> Model:
@@ -204,6 +209,8 @@ def _written(model: Model, changes: Mapping[int, _Change]) -> Model:
                 made = _constant(names.make(f"{node.output[0]}_sizes"), value, "")
                 nodes.append(made)
                 node.input[at] = made.output[0]
+                for item in [item for item in node.attribute if item.name == "allowzero"]:
+                    node.attribute.remove(item)
             for at, name in change.inputs:
                 node.input[at] = name
         nodes.append(node)
