@@ -179,8 +179,8 @@ def test_a_model_that_asks_no_size_is_the_same_object() -> None:
 
 POSITIONS = """
 g (int64[batch, seq] ids) => (float[batch, seq, 2, 2] y)
-<float[9, 4] words = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
- 29, 30, 31, 32, 33, 34, 35}, int64[1, 9] places = {0, 1, 2, 3, 4, 5, 6, 7, 8}, int64[1] first = {0}, int64[1] second = {1},
+<float[5, 4] words = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19},
+ int64[1, 5] places = {0, 1, 2, 3, 4}, int64[1] first = {0}, int64[1] second = {1},
  int64[2] pair = {2, 2}, int64 none = {0}, int64 one = {1}, int64[1] ax = {0}> {
     shape = Shape(ids)
     n = Gather(shape, first)
@@ -203,5 +203,5 @@ def test_sizes_are_followed_through_what_is_sliced_or_counted_up_to_them() -> No
     before, after = written(POSITIONS)
     assert targets(after, "Reshape") == [[0, 0, 2, 2]]
     assert counts(after)["Concat"] == 0
-    feed = {"ids": np.asarray([[1, 2, 0], [3, 8, 4]])}
+    feed = {"ids": np.asarray([[1, 2, 0], [3, 2, 4]])}
     np.testing.assert_array_equal(run(before, feed)[0], run(after, feed)[0])
