@@ -1,12 +1,18 @@
 """Saturation: what rules join, what they must not, and that it ends."""
 
+import time
+from dataclasses import replace
+
 import numpy as np
+import onnx
 import pytest
 
+import superopt
 from superopt import rule_text
 from superopt.engine.eclasses import EGraph
 from superopt.engine.saturate import Limits, Saturation, saturate
 from superopt.errors import RuleError
+from superopt.progress import Clock, Watcher
 from superopt.rule_text import parse
 from superopt.terms import TensorType, TermGraph, parse_type
 from tests.terms_builder import TermsBuilder
@@ -228,6 +234,20 @@ def test_limits_stop_with_a_valid_result() -> None:
     assert run(graph, grows, Limits(nodes=1000, iterations=3)).stopped_by == "iterations"
     assert run(graph, grows, Limits(nodes=30, iterations=500)).stopped_by == "nodes"
     assert run(graph, grows, Limits(nodes=10**6, iterations=10**6, seconds=0.3)).stopped_by == "seconds"
+
+
+def test_reading_large_weights_leaves_the_e_graph_its_time() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { y = Relu(x) }'
+    )
+    search = superopt.saturate(model, "identity").search
+    clock = Clock(Watcher(), {"lower": 4.0})
+    slow = replace(search, clock=clock, deadline=time.perf_counter() + 60)
+    assert not slow.out_of_time
+    assert slow.limits.seconds is not None
+    assert slow.limits.seconds - slow.limits.reserve * 20_000 > 0, "four seconds for two nodes were for their weights"
+    assert slow.limits.seconds < 60 - 4, "which are read again and written"
+    assert replace(slow, deadline=time.perf_counter() + 12).out_of_time
 
 
 def test_a_rule_that_finds_more_than_there_may_be_is_given_up_before_it_makes_anything() -> None:

@@ -35,7 +35,12 @@ _LEAST_SECONDS = 0.5
 
 _AFTERWARDS = 3.5
 """What reading out, extracting from, writing and pricing an e-graph takes for each of its nodes, beside what lowering
-took for each node of the model (2.3 to 3 on a made-up network of 10,000 nodes)."""
+took for each node of the model (2.3 to 3 on a made-up network of 10,000 nodes); and the same of weights."""
+
+
+_A_NODE = 5e-4
+"""Seconds that lowering a node takes at most (0.15 to 0.2 ms on one core of a server). What it took beyond that was
+reading the weights, and the nodes that rules make have none to read."""
 
 
 _TO_BEGIN = 0.8
@@ -122,12 +127,14 @@ class Search:
         limits = limits_of(self.options.limit)
         if self.deadline is None:
             return limits
-        return replace(limits, seconds=self._left(0.0), reserve=self._reserve)
+        return replace(limits, seconds=max(0.0, self._left(0.0) - self._weights), reserve=self._reserve)
 
     @property
     def out_of_time(self) -> bool:
         """Whether the time that the user gave does not even allow for the e-graph of the model as it is."""
-        return self.deadline is not None and self._left(0.0) <= self._reserve * len(self.graph.nodes) + _TO_BEGIN
+        if self.deadline is None:
+            return False
+        return self._left(0.0) <= self._weights + self._reserve * len(self.graph.nodes) + _TO_BEGIN
 
     def saturate(self, rules: RuleSet, *, count_classes: bool = False) -> Saturation:
         """The saturated e-graph under these rules; with its e-classes by iteration where that is asked for."""
@@ -256,11 +263,17 @@ class Search:
         """What is left for an extraction: about half of what was kept back is for what comes after it."""
         if self.deadline is None:
             return None
-        return max(_LEAST_SECONDS, self._left(0.0) - self._reserve * size / 2)
+        return max(_LEAST_SECONDS, self._left(0.0) - (self._weights + self._reserve * size) / 2)
 
     @property
     def _reserve(self) -> float:
-        return _AFTERWARDS * self.clock.seconds.get("lower", 0.0) / max(1, len(self.graph.nodes))
+        """The seconds that are kept for each e-node."""
+        return _AFTERWARDS * min(_A_NODE, self.clock.seconds.get("lower", 0.0) / max(1, len(self.graph.nodes)))
+
+    @property
+    def _weights(self) -> float:
+        """The seconds that are kept for weights."""
+        return max(0.0, _AFTERWARDS * self.clock.seconds.get("lower", 0.0) - self._reserve * len(self.graph.nodes))
 
     def _left(self, least: float) -> float:
         return max(least, (self.deadline or 0.0) - time.perf_counter())
