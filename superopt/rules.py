@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from superopt.errors import OptionError
+from superopt.notebook import html_table, html_text
 
 NumericClass = Literal["exact", "reassociates", "approximates"]
 NUMERIC_CLASSES: tuple[NumericClass, ...] = ("exact", "reassociates", "approximates")
@@ -146,6 +147,9 @@ class Rule:
     def __repr__(self) -> str:
         return f"<{self.file}:{self.line}: {self.text.rstrip() or self.name}>"
 
+    def _repr_html_(self) -> str:
+        return html_text(f"{self.file}:{self.line}", self.text.rstrip() or self.name)
+
     @property
     def stars(self) -> tuple[str, ...]:
         """Names bound to tuples of terms, in order of appearance on the left."""
@@ -281,6 +285,10 @@ class RuleSet:
     def __repr__(self) -> str:
         names = [rule.name for rule in self.rules[:_SHOWN]] + ["..."] * (len(self) > _SHOWN)
         return f"<{len(self)} rules, hash {self.hash}: {', '.join(names) or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        rows = ((rule.name, rule.numeric, f"{rule.file}:{rule.line}") for rule in self.rules)
+        return html_table(f"{len(self)} rules, hash {self.hash}", ("rule", "class", "where"), rows)
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)

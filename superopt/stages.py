@@ -23,11 +23,13 @@ from superopt.laws.laws import LawResult
 from superopt.lowering.lower import lower
 from superopt.models import model as models
 from superopt.models.model import Model
+from superopt.notebook import html_table, html_text
 from superopt.numeric import settle
 from superopt.options import DEFAULT_COST_MODEL, DEFAULT_RULES, LIMITS, Options, check_jobs, check_whole, options
 from superopt.pipeline import cost_model_of, feeds_of, rules_of, sizes_of
 from superopt.prepare import prepared
 from superopt.progress import Clock, Watcher
+from superopt.reporting.render import bytes_text
 from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
 from superopt.search.candidates import Found, Search
@@ -88,6 +90,16 @@ class Saturated:
             + ">"
         )
 
+    def _repr_html_(self) -> str:
+        rows = [
+            ("e-nodes", f"{self.nodes[0]} -> {self.nodes[-1]}"),
+            ("e-classes", f"{self.classes[0]} -> {self.classes[-1]}"),
+            ("iterations", f"{self.saturation.iterations}, stopped by: {self.stopped_by}"),
+            ("rules that matched", f"{len(self.matches)} of {len(self.rules)}"),
+        ]
+        most = [(name, f"{count} matches") for name, count in list(self.matches.items())[:SHOWN]]
+        return html_table(self.search.original.label, (), rows + most)
+
 
 @dataclass(frozen=True, repr=False)
 class Chosen:
@@ -142,6 +154,16 @@ class Chosen:
             f"bound {self.bound:.4g}, gap {100 * self.gap:.2g} %; rules: {', '.join(self.rules_used) or 'none'}>"
         )
 
+    def _repr_html_(self) -> str:
+        change = 100 * (self.after / self.before - 1) if self.before else 0.0
+        rows = [
+            (f"cost, {self.unit}", f"{self.before:.4g} -> {self.after:.4g} ({change:+.1f} %)"),
+            ("lower bound", f"{self.bound:.4g}, gap {100 * self.gap:.2g} %"),
+            ("bytes", bytes_text(self.found.bytes)),
+        ]
+        used = [(name, f"{count} nodes") for name, count in list(self.rules_used.items())[:SHOWN]]
+        return html_table(f"chosen by {self.cost_model.name}", (), rows + used)
+
 
 @dataclass(frozen=True, repr=False)
 class CheckedRules(Sequence[LawResult]):
@@ -179,6 +201,22 @@ class CheckedRules(Sequence[LawResult]):
             found = result.counterexample
             lines.append(f"{result.rule}: " + (found.text() if found else f"fails at: {', '.join(result.failed)}"))
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        failures = [result.rule for result in self.failures]
+        # What fails stands first.
+        rows = sorted(
+            (
+                (one.rule, "FAIL" if one.rule in failures else "pass", one.instances, ", ".join(one.failed))
+                for one in self
+            ),
+            key=lambda row: row[1] != "FAIL",
+        )
+        made = html_table(
+            f"{len(self)} rules checked, {len(failures)} fail", ("rule", "", "instances", "fails at"), rows
+        )
+        found = self.failures[0].counterexample if failures else None
+        return made + ("" if found is None else html_text(failures[0], found.text()))
 
 
 def saturate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import onnx
@@ -139,6 +140,30 @@ def test_what_a_notebook_shows_is_short(model: onnx.ModelProto) -> None:
     assert "7 -> 9 e-nodes" in repr(saturated)
     assert "merge-two-scales 1" in repr(saturated)
     assert "4 -> 2" in repr(superopt.extract(saturated, "nodes"))
+
+
+def test_a_notebook_gets_small_tables_in_which_all_is_escaped(model: onnx.ModelProto) -> None:
+    rules = superopt.parse_rules(TWO_SCALES, "<b>.rules")
+    wrong = superopt.parse_rules(TWO_SCALES.replace("Add(c, d)", "Sub(c, d)").replace("merge", "take"))
+    saturated = superopt.saturate(model, rules)
+    chosen = superopt.extract(saturated, "nodes")
+    shown = [
+        one._repr_html_() for one in (*rules, rules, saturated, chosen, superopt.check_rules(rules + wrong, points=8))
+    ]
+    for text in shown:
+        ElementTree.fromstring(f"<root>{text}</root>")
+        assert len(text) < 3000
+    assert "=&gt;" in shown[0]
+    assert "&lt;b&gt;.rules:" in shown[0]
+    assert "<td>merge-two-scales</td><td>reassociates</td>" in shown[1]
+    assert "<td>7 -&gt; 9</td>" in shown[2]
+    assert "4 -&gt; 2" in shown[3]
+    # What fails comes first, with what shows it.
+    assert shown[4].index("take-two-scales") < shown[4].index("merge-two-scales")
+    assert "agrees" in shown[4]
+    everything = superopt.load_rules("default")
+    assert len(everything._repr_html_()) < 3000
+    assert f"and {len(everything) - 12} more" in everything._repr_html_()
 
 
 def test_rule_sets_add_and_restrict() -> None:
