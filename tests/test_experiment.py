@@ -5,22 +5,27 @@ from __future__ import annotations
 import csv
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import joblib
 import numpy as np
 import onnx
 import pytest
+from joblib.parallel import BatchedCalls, ThreadingBackend
 from onnx import TensorProto, helper, numpy_helper
 
 from superopt.errors import ModelError, OptionError
 from superopt.experiment.cell import CellDocument
 from superopt.experiment.grid import Cell, Grid, named_rules
 from superopt.experiment.run import Workers, experiment
+from superopt.experiment.store import Store
 from superopt.experiment.table import ExperimentDocument, contribution_rows
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -257,6 +262,54 @@ def test_a_killed_experiment_goes_on_where_it_was(folder: Path, by: signal.Signa
     document = json.loads((folder / "out" / "experiment.json").read_text(encoding="utf-8"))
     assert [cell["limit"]["iterations"] for cell in document["cells"]] == list(range(1, 9))
     assert "verified" in done.stdout
+
+
+def test_a_cell_that_another_worker_is_at_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = cells(experiment(grid(folder, verify=False), folder / "first", workers=ALONE))[0]
+    monkeypatch.setattr("superopt.experiment.run.run_cell", lambda cell: pytest.fail("it was measured twice"))
+    store = Store(folder / "second")
+    store.prepare()
+    (cell,) = grid(folder, verify=False).cells()
+    # As a worker that outlived a killed experiment, which holds the cell.
+    with ThreadPoolExecutor(1) as pool:
+        with store.locked(cell.key):
+            other = pool.submit(experiment, grid(folder, verify=False), folder / "second", workers=ALONE)
+            time.sleep(0.2)
+            store.put(done)
+        assert other.result()["cells"] == [done]
+
+
+class Elsewhere(ThreadingBackend):
+    """A backend as of another machine: what it is given and gives back is pickled, results come all at once, and the
+    folder is not there."""
+
+    supports_return_generator = False
+    folder = Path("/nowhere")
+    sent = 0
+
+    def submit(self, func, callback=None):  # type: ignore[no-untyped-def]  # as in joblib
+        def away() -> object:
+            return pickle.loads(pickle.dumps(arrived()))
+
+        items = pickle.loads(pickle.dumps(func.items))
+        there = [(do, (cell, replace(store, folder=self.folder)), more) for do, (cell, store), more in items]
+        arrived = BatchedCalls(there, (self, 1))
+        Elsewhere.sent += len(items)
+        return super().submit(away, callback)
+
+
+def test_cells_run_on_a_machine_that_does_not_have_the_folder(folder: Path) -> None:
+    joblib.register_parallel_backend("elsewhere", Elsewhere)
+    limits = tuple({"iterations": count} for count in (1, 2, 3))
+    wide = grid(folder, limits=limits, verify=False)
+    experiment(replace(wide, limits=limits[:1]), folder / "out", workers=ALONE)
+    with joblib.parallel_config(backend="elsewhere", n_jobs=2):
+        made = experiment(wide, folder / "out", workers=Workers(2))
+    assert Elsewhere.sent == 2
+    assert len(cells(made)) == 3
+    assert len(list((folder / "out" / "cells").glob("*.json"))) == 3
+    assert made["cells"] == experiment(wide, folder / "out", workers=Workers(2, "elsewhere"))["cells"]
+    assert Elsewhere.sent == 2
 
 
 def test_bad_input_is_one_line(folder: Path) -> None:

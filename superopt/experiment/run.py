@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import joblib
 
@@ -61,13 +61,14 @@ def experiment(
     store.prepare()
     using = workers or Workers()
     tables = _Tables(grid, leave_one_out, store, cells)
-    base = _all(cells, tables, using, progress)
-    if leave_one_out is not None:
-        for cell, whole in zip(cells, base, strict=True):
-            if whole["figures"] is not None:
-                names = units(cell.rules, whole["figures"]["matches"], leave_one_out)
-                tables.less += [cell.without(name, leave_one_out) for name in names]
-    _all(tables.less, tables, using, progress)
+    with _configured(using):
+        base = _all(cells, tables, using, progress)
+        if leave_one_out is not None:
+            for cell, whole in zip(cells, base, strict=True):
+                if whole["figures"] is not None:
+                    names = units(cell.rules, whole["figures"]["matches"], leave_one_out)
+                    tables.less += [cell.without(name, leave_one_out) for name in names]
+        _all(tables.less, tables, using, progress)
     return tables.write()
 
 
@@ -120,6 +121,8 @@ def _all(cells: Sequence[Cell], tables: _Tables, workers: Workers, progress: Pro
     try:
         for one in _run(missing, store, workers):
             finished += 1
+            if store.get(one["key"]) is None:  # a worker on a machine that does not reach the folder
+                store.put(one)
             tables.add(store.get(one["key"]) or one)
             if progress is not None:
                 progress(finished, len(by_key), by_key[one["key"]], one)
@@ -127,29 +130,21 @@ def _all(cells: Sequence[Cell], tables: _Tables, workers: Workers, progress: Pro
         if tables.finished:
             tables.write()
         raise
-    lost = next((cell for cell in missing if not store.path(cell.key).is_file()), None)
-    if lost is not None:
-        raise OptionError(f"{store.path(lost.key)}: was not written, expected a folder that every worker reaches")
     return [tables.of(cell) for cell in cells]
 
 
 def _run(cells: Iterable[Cell], store: Store, workers: Workers) -> Iterator[CellDocument]:
-    """Runs cells, each of which is kept by the process that ran it; in the order in which they end, where the backend
-    can tell."""
+    """Runs cells, each of which is kept by the process that ran it, where that reaches the folder; in the order in
+    which they end, where the backend can tell."""
     tasks = [joblib.delayed(_kept)(cell, store) for cell in cells]
     if not tasks:
         return
-    given: dict[str, Any] = {"n_jobs": workers.jobs, "batch_size": 1}
-    if workers.backend is not None:
-        given["backend"] = workers.backend
     try:
-        parallel = joblib.Parallel(return_as="generator_unordered", **given)
+        parallel = joblib.Parallel(n_jobs=workers.jobs, batch_size=1, return_as="generator_unordered")
     except ValueError as error:
         if "return_as" not in str(error):
-            raise OptionError(f"backend: {workers.backend}: {error}") from error
-        parallel = joblib.Parallel(**given)
-    except ImportError as error:
-        raise OptionError(f"backend: {workers.backend}: {' '.join(str(error).split())}") from error
+            raise
+        parallel = joblib.Parallel(n_jobs=workers.jobs, batch_size=1)
     try:
         yield from parallel(tasks)
     except joblib.externals.loky.process_executor.TerminatedWorkerError as error:
@@ -159,8 +154,25 @@ def _run(cells: Iterable[Cell], store: Store, workers: Workers) -> Iterator[Cell
         ) from error
 
 
+def _configured(workers: Workers) -> AbstractContextManager[object]:
+    """The backend of the workers, for as long as they are used."""
+    if workers.backend is None:
+        return nullcontext()
+    try:
+        made: AbstractContextManager[object] = joblib.parallel_config(backend=workers.backend)
+        return made
+    except (ValueError, RuntimeError, ImportError) as error:
+        raise OptionError(f"backend: {workers.backend}: {' '.join(str(error).split())}") from error
+
+
 def _kept(cell: Cell, store: Store) -> CellDocument:
-    """What a worker does: one cell, kept as soon as it is finished."""
-    made = run_cell(cell)
-    store.put(made)
-    return made
+    """What a worker does: one cell, kept as soon as it is finished, lest it is lost with whoever asked for it."""
+    if not store.reached:
+        return run_cell(cell)
+    with store.locked(cell.key):
+        known = store.get(cell.key)
+        if known is not None and known["failure"] is None:
+            return known
+        made = run_cell(cell)
+        store.put(made)
+        return made

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -14,7 +17,8 @@ from superopt.reporting.report import to_json, write
 
 @dataclass(frozen=True)
 class Store:
-    """Cells by key, below a folder; every process that runs a cell needs to reach it by the same path."""
+    """Cells by key, below a folder. No two processes write the same file at a time, and none appends to one: a cell is
+    locked while it is measured."""
 
     folder: Path
 
@@ -26,12 +30,29 @@ class Store:
             raise OptionError(f"output: {self.folder}: {error.strerror}, expected a folder that can be made") from error
 
     @property
+    def reached(self) -> bool:
+        """Whether this machine has the folder at this path."""
+        return self._cells.is_dir()
+
+    @property
     def _cells(self) -> Path:
         return self.folder / "cells"
 
     def path(self, key: str) -> Path:
         """Where the cell of a key lies when it is finished."""
         return self._cells / f"{key}.json"
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        """Holds a cell, after whoever holds it now: workers outlive a killed experiment, and go on with what they were
+        given. The system lets the lock of a process go that dies."""
+        path = self._cells / f"{key}.lock"
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
     def put(self, document: CellDocument) -> None:
         """Keeps a finished cell."""
