@@ -118,3 +118,12 @@ def number(value: Value) -> float:
     if array.size != 1:
         raise Unknown("not one element")
     return float(array.reshape(()).astype(np.float64))
+
+
+@predicate(reads=("scale", "zero"))
+def starts_at_zero(scale: Value, zero: Value) -> bool:
+    """What is quantized so has no numbers below zero: they saturate at it."""
+    numbers, offset = scale.array().astype(np.float64), zero.array()
+    if offset.dtype.kind not in "iu" or not offset.size:
+        return False
+    return bool(((numbers > 0) & np.isfinite(numbers)).all() and (offset == np.iinfo(offset.dtype.name).min).all())

@@ -200,3 +200,10 @@ def sizes_at(value: Value, attrs: Attrs, indices: Value) -> NDArray[np.generic]:
 def count_of(value: Value) -> NDArray[np.generic]:
     """What the operator Size gives for a tensor whose shape is known in full."""
     return np.array(prod(value.dim(axis) for axis in range(value.rank)), dtype=np.int64)
+
+
+@predicate(reads=("indices",))
+def counts_rows(indices: Value, value: Value) -> bool:
+    """Indices, one in each row of a list of them, that are those of all rows of a value, in order."""
+    numbers = indices.array()
+    return numbers.shape == (value.dim(0), 1) and bool((numbers[:, 0] == np.arange(len(numbers))).all())

@@ -28,11 +28,11 @@ def content(
     shape = static(tensor) or ()
     generator = np.random.default_rng(dice.random.getrandbits(48))
     dtype = np.dtype(tensor.dtype)
-    if bound is not None and len(shape) == 1 and shape[0] <= bound and dice.chance(0.25):
+    if bound is not None and len(shape) - shape[1:].count(1) == 1 and shape[0] <= bound and dice.chance(0.25):
         # As many in a row, counting up.
         step = dice.between(1, max((bound - 1) // max(shape[0] - 1, 1), 1))
         start = dice.between(0, max(bound - 1 - step * (shape[0] - 1), 0))
-        return np.asarray(start + step * np.arange(shape[0]), dtype)
+        return np.asarray(start + step * np.arange(shape[0]), dtype).reshape(shape)
     if bound is not None:
         low = -bound if dtype.kind == "i" and dice.chance(0.5) else 0
         return np.asarray(generator.integers(low, max(bound, 1), shape), dtype)
@@ -145,6 +145,13 @@ def special(array: Array, generator: np.random.Generator, excused: tuple[str, ..
     chosen = generator.random(flat.size) < max(0.25, 1.0 / flat.size)
     flat[chosen] = generator.choice(np.asarray(values), int(chosen.sum())).astype(array.dtype)
     return flat.reshape(array.shape)
+
+
+def tiny(array: Array) -> Array:
+    """Floats of the same type so small that it does not have their reciprocals; anything else as it is."""
+    if array.dtype.kind != "f":
+        return array
+    return np.asarray(array.astype(np.float64) * (float(np.finfo(array.dtype.name).tiny) / 4), array.dtype)
 
 
 def signed_zeros(array: Array, generator: np.random.Generator) -> Array:

@@ -258,7 +258,8 @@ def _gather_nd(request: Request, dice: Dice) -> Proposal:
 
 def _scatter_nd(request: Request, dice: Dice) -> Proposal:
     x = request.shape(0) or dice.shape(1, 3)
-    return Proposal([x, (1, 1), (1, *x[1:])], {"reduction": "none"}, {1: "int64"})
+    count = x[0] if dice.chance(0.5) else 1
+    return Proposal([x, (count, 1), (count, *x[1:])], {"reduction": "none"}, {1: "int64"})
 
 
 def _blocks(request: Request, dice: Dice) -> Proposal:
