@@ -29,23 +29,24 @@ def _resize(algebra: Algebra, attrs: Attrs, args: Args) -> Array:
         else:
             scale = float(scales[axis])
             target = math.floor(length * scale)
-        if target != length or scale != 1.0:
+        if target == length and scale == 1.0:
+            continue
+        if string(attrs, "mode") == "nearest":
+            # Taken, not weighed: a place that counts nothing does not show, though it be infinite.
+            x = np.take(x, _nearest(attrs, length, target, scale), axis=axis)
+        else:
             x = np.moveaxis(np.tensordot(_weights(attrs, length, target, scale), x, axes=(1, axis)), 0, axis)
     return x
 
 
 def _weights(attrs: Attrs, length: int, target: int, scale: float) -> Float:
     """What each of ``length`` places counts for each of ``target`` places; beyond the ends the last place goes on."""
-    mode = string(attrs, "mode")
     places = _places(string(attrs, "coordinate_transformation_mode"), length, target, scale)
     weights = np.zeros((target, length))
     rows = np.arange(target)
-    if mode == "nearest":
-        np.add.at(weights, (rows, np.clip(_rounded(string(attrs, "nearest_mode"), places), 0, length - 1)), 1.0)
-        return weights
     first = np.floor(places)
     ahead = places - first
-    if mode == "linear":
+    if string(attrs, "mode") == "linear":
         taps = {0: 1 - ahead, 1: ahead}
     else:
         a = number(attrs, "cubic_coeff_a")
@@ -53,6 +54,12 @@ def _weights(attrs: Attrs, length: int, target: int, scale: float) -> Float:
     for tap, weight in taps.items():
         np.add.at(weights, (rows, np.clip(first.astype(np.int64) + tap, 0, length - 1)), weight)
     return weights
+
+
+def _nearest(attrs: Attrs, length: int, target: int, scale: float) -> NDArray[np.int64]:
+    """Which of ``length`` places each of ``target`` places is."""
+    places = _places(string(attrs, "coordinate_transformation_mode"), length, target, scale)
+    return np.clip(_rounded(string(attrs, "nearest_mode"), places), 0, length - 1)
 
 
 def _places(transformation: str, length: int, target: int, scale: float) -> Float:
