@@ -16,11 +16,12 @@ from superopt import shipped
 from superopt.bodies.bodies import bodies
 from superopt.costs.database import Database, Place, default_path
 from superopt.costs.files import parse
-from superopt.costs.fitting import fitted
+from superopt.costs.fitting import fitted, reorder_byte
 from superopt.costs.grouping import groups
+from superopt.costs.layout import conversions
 from superopt.costs.model import FREE, CostModel, Family
 from superopt.costs.operands import Operand, content_of
-from superopt.costs.timing import Runtime
+from superopt.costs.timing import Runtime, channels_of_a_block
 from superopt.errors import CostModelError
 from superopt.lowering.lower import Lowered, lower
 from superopt.models.model import Model
@@ -90,14 +91,18 @@ def _load(name_or_path: str | Path, runtime: Runtime | None, adding: tuple[Path,
 
 def measured(runtime: Runtime, database: Database | None = None) -> CostModel:
     """The model of what a database has timed on this machine with a runtime: an instance that was timed costs its
-    seconds, any other what a roofline says that is fitted to those. Nothing is timed here.
+    seconds, any other what a roofline says that is fitted to those; conversions of layout cost something where some
+    were timed. Nothing is timed here.
 
     Raises ``CostModelError`` where the database cannot be read, ``OptionError`` where the provider is not there.
     """
     runtime.check()
     found = (database or Database(default_path())).timings(Place.here(runtime))
     seconds = {key: timing.seconds for key, timing in found.items()}
-    return replace(fitted(load(FORMULA), seconds), name=MEASURED, instances=seconds)
+    byte = reorder_byte(seconds)
+    block = channels_of_a_block(runtime) if byte else 0
+    formula = fitted(load(FORMULA), seconds)
+    return replace(formula, name=MEASURED, instances=seconds, block=block, reorder_byte=byte)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,8 @@ def operands_of(graph: TermGraph, constant: Sequence[bool]) -> list[Operand]:
 def graph_cost(
     graph: TermGraph, cost_model: CostModel, sizes: Mapping[str, int] | None = None, names: Sequence[str] | None = None
 ) -> CostBreakdown:
-    """What a graph costs to run under a cost model: a node that is constant costs nothing.
+    """What a graph costs to run under a cost model: a node that is constant costs nothing; one that needs tensors in
+    another layout than they have pays for their conversion, which is done once for all who need it.
 
     ``sizes`` are the nominal sizes of symbolic dimensions, ``names`` what its nodes are called (``%3`` where not
     given).
@@ -165,12 +171,19 @@ def graph_cost(
     nominal = Sizes(dict(sizes or {}))
     operands = operands_of(graph, constant)
     paid: dict[int, tuple[float, bool, str]] = {}
+    following: set[int] = set()
     for group in groups(graph, cost_model.fusions, operands).values():
+        following.update(group.parts if group.follows else ())
         price, timed = cost_model.fused(group, nominal)
         fusion = group.match.fusion
         paid.update(dict.fromkeys(group.parts, (0.0, timed, fusion.rule.name)))
         named = [place for place, part in group.parts.items() if part.op == fusion.priced_as]
         paid[(named or list(group.parts))[-1]] = (price, timed, fusion.rule.name)
+    layouts = conversions(graph, operands, following, nominal, cost_model.block)
+    converted: dict[int, float] = {}
+    for each in layouts.conversions:
+        converted[each.at] = converted.get(each.at, 0.0) + cost_model.converted(each.way, each.value, nominal)
+    paid.update((place, (0.0, False, "")) for place in layouts.free)
     priced = []
     for index, node in enumerate(graph.nodes):
         if node.op in FREE:
@@ -184,7 +197,7 @@ def graph_cost(
         op = graph.opaque[str(node.attrs["key"])].op_type if node.op == OPAQUE else node.op
         price, timed, form = paid[index]
         name = names[index] if names else f"%{index}"
-        priced.append(NodeCost(name, op, price, graph.types[index], timed, fused=form))
+        priced.append(NodeCost(name, op, price + converted.get(index, 0.0), graph.types[index], timed, fused=form))
     stored = sorted({str(node.attrs["key"]) for node in graph.nodes if node.op == CONST})
     total = sum(item.cost for item in priced)
     return CostBreakdown(

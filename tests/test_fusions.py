@@ -31,6 +31,7 @@ NUMBERS = {"one": 1.0, "half": 0.5, "root": 2.0**0.5, "two": 2.0, "low": 0.0, "h
 IMAGE, MATRIX, TEXT, HEADS = "[1,16,8,8]", "[5,16]", "[1,5,16]", "[1,2,5,8]"
 CONV = "c = Conv<pads=[1,1,1,1]>(x, w, b)"
 BEFORE = "z = MaxPool<kernel_shape=[3,3],pads=[1,1,1,1]>(x)"
+AFTER = "y = MaxPool<kernel_shape=[3,3]>(h)"  # the result of a graph keeps its HardSwish apart
 NORM = "BatchNormalization(c, s, t, m, v)"
 ERF = "d = Div(x, root) e = Erf(d) f = Add(e, one)"
 
@@ -42,6 +43,17 @@ EXAMPLES = [
     ("conv-batchnorm-add", IMAGE, f"{BEFORE} {CONV.replace('x', 'z')} n = {NORM} y = Add(z, n)"),
     ("conv-batchnorm-activation[Relu]", IMAGE, f"{CONV} n = {NORM} y = Relu(n)"),
     ("conv-batchnorm", IMAGE, f"{CONV} y = {NORM}"),
+    ("conv-scale-shift-activation[Relu]", IMAGE, f"{CONV} n = Mul(c, col) a = Add(n, col) y = Relu(a)"),
+    ("conv-scale-shift", IMAGE, f"{CONV} n = Mul(c, col) y = Add(n, col)"),
+    ("conv-scale-activation[Tanh]", IMAGE, f"{CONV} n = Mul(c, col) y = Tanh(n)"),
+    ("conv-shift-activation[Sigmoid]", IMAGE, f"{CONV} n = Add(c, col) y = Sigmoid(n)"),
+    ("conv-shift-activation[HardSwish]", IMAGE, f"{CONV} n = Add(c, col) h = HardSwish(n) {AFTER}"),
+    ("conv-batchnorm-activation[HardSwish]", IMAGE, f"{CONV} n = {NORM} h = HardSwish(n) {AFTER}"),
+    ("conv-activation[HardSwish]", IMAGE, f"{CONV} h = HardSwish(c) {AFTER}"),
+    (
+        "conv-hardsigmoid-product", IMAGE,
+        f"{CONV} n = HardSigmoid<alpha=0.166666667,beta=0.5>(c) h = Mul(n, c) {AFTER}",
+    ),
     ("conv-scale", IMAGE, f"{CONV} y = Mul(c, col)"),
     ("conv-shift", IMAGE, f"{CONV} y = Add(c, col)"),
     ("conv-activation[Relu]", IMAGE, f"{CONV} y = Relu(c)"),

@@ -15,7 +15,7 @@ from superopt.costs.filling import fill
 from superopt.costs.fitting import formula_of
 from superopt.costs.gather import egraph_instances, graph_instances
 from superopt.costs.instances import Instance
-from superopt.costs.timing import Runtime, Timing
+from superopt.costs.timing import Runtime, Timing, channels_of_a_block
 from superopt.engine.saturate import saturate
 from superopt.errors import OptionError
 from superopt.lowering.lower import lower
@@ -76,7 +76,8 @@ def run_measure(
             console.print(f"{number}/{count} {instance.name}: {took}")
 
     begin = time.perf_counter()
-    filled = fill(database, instances_of(sources, options, derived), runtime, seconds=seconds, again=again, seen=seen)
+    waiting = instances_of(sources, options, derived, channels_of_a_block(runtime))
+    filled = fill(database, waiting, runtime, seconds=seconds, again=again, seen=seen)
     if output is not None:
         write(toml(measured(runtime, database), f"What operators cost in seconds on {place}.\n{_ORIGIN}"), output)
     document: Measurement = {
@@ -104,9 +105,10 @@ _ORIGIN = (
 )
 
 
-def instances_of(sources: tuple[str, ...], options: Options, derived: bool) -> Iterator[Instance]:
+def instances_of(sources: tuple[str, ...], options: Options, derived: bool, block: int = 0) -> Iterator[Instance]:
     """The instances of models: first all that run in the models themselves, then, if ``derived``, those that rules make
-    of them, the dearest by formula first, since a wrong price of these does most harm."""
+    of them, the dearest by formula first, since a wrong price of these does most harm. ``block`` is how many channels a
+    block of the runtime's own layout has."""
     model = load("onnxruntime")
     later: dict[str, Instance] = {}
     rules = rules_of(options) if derived else None
@@ -115,11 +117,11 @@ def instances_of(sources: tuple[str, ...], options: Options, derived: bool) -> I
         graph = settle(lower(original).graph, context=original.proto)
         sizes = sizes_of(feeds_of(original, options))
         yield from graph_instances(
-            graph, operands_of(graph, constant_nodes(graph)), Sizes(dict(sizes)), model.fusions
+            graph, operands_of(graph, constant_nodes(graph)), Sizes(dict(sizes)), model.fusions, block
         ).values()
         if rules is not None:
             saturated = saturate(graph, rules, limits_of(options.limit), original.opset)
-            later.update(egraph_instances(saturated.egraph, sizes, model.fusions))
+            later.update(egraph_instances(saturated.egraph, sizes, model.fusions, block))
     yield from sorted(later.values(), key=lambda instance: -formula_of(model, instance))
 
 

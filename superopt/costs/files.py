@@ -17,7 +17,7 @@ from superopt.operators import FORMS
 from superopt.shipped import FUSIONS
 from superopt.terms import OPAQUE
 
-_PRICES = ("node", "flop", "byte", "constant_byte", "kept_constant")
+_PRICES = ("node", "flop", "byte", "constant_byte", "kept_constant", "reorder_byte")
 
 _BLOCK_AT_MOST = 1 << 20
 """Channels that a vector may have: no device comes near."""
@@ -29,15 +29,15 @@ def parse(data: Mapping[str, Any], file: str, load: Callable[[str], CostModel]) 
     reader = _Reader(file)
     reader.known(data, "the file", ("name", "unit", "fuses", "price", "family", "plus", "instance"))
     price = reader.table(data, "price")
-    reader.known(price, "[price]", ("combine", *_PRICES))
+    reader.known(price, "[price]", ("combine", "block", *_PRICES))
     combine = reader.choice(price, "combine", ("sum", "max"), "sum")
-    numbers = {key: reader.number(price, key, 0.0) for key in _PRICES}
+    numbers: Any = {key: reader.number(price, key, 0.0) for key in _PRICES}
     families = {name: reader.family(name, item) for name, item in reader.table(data, "family").items()}
     fuses = reader.choice(data, "fuses", ("", *FUSIONS), "")
     instances, others = reader.table(data, "instance"), reader.table(data, "plus")
     return CostModel(
         name=reader.text(data, "name"), unit=reader.text(data, "unit"), combine=combine, families=families,
-        fuses=fuses,
+        fuses=fuses, block=reader.channels(price, "[price]", 0),
         instances={key: reader.number(instances, key, 0.0) for key in instances},
         plus=tuple((reader.number(others, other, 1.0), load(other)) for other in others), **numbers,
     )  # fmt: skip
@@ -94,15 +94,19 @@ class _Reader:
                 )
         return tuple(value)
 
+    def channels(self, data: Mapping[str, Any], where: str, default: int) -> int:
+        block = data.get("block", default)
+        if isinstance(block, bool) or not isinstance(block, int) or not default <= block <= _BLOCK_AT_MOST:
+            shown = _short(block) if isinstance(block, int) else repr(block)
+            raise CostModelError(f"{self.file}: block = {shown} in {where}, expected a whole number of channels")
+        return block
+
     def family(self, name: str, data: Any) -> Family:
         where = f"[family.{name}]"
         if not isinstance(data, dict):
             raise CostModelError(f"{self.file}: family.{name} = {data!r}, expected a table {where}")
         self.known(data, where, ("operators", "node", "flop", "byte", "kind", "block"))
-        block = data.get("block", 1)
-        if isinstance(block, bool) or not isinstance(block, int) or not 1 <= block <= _BLOCK_AT_MOST:
-            shown = _short(block) if isinstance(block, int) else repr(block)
-            raise CostModelError(f"{self.file}: block = {shown} in {where}, expected a whole number of channels")
+        block = self.channels(data, where, 1)
         factors = {key: self.number(data, key, 1.0) for key in ("node", "flop", "byte")}
         kind = self.choice(data, "kind", ("any", "depthwise", "grouped"), "any")
         return Family(self.names(data, "operators"), kind=kind, block=block, **factors)
@@ -120,6 +124,7 @@ def toml(model: CostModel, comment: str) -> str:
     lines += ["", "[price]"]
     lines.append(f"combine = {json.dumps(model.combine)}")
     lines += [f"{key} = {getattr(model, key)!r}" for key in _PRICES if getattr(model, key)]
+    lines += [f"block = {model.block}"] if model.block else []
     for name, family in model.families.items():
         lines += ["", f"[family.{json.dumps(name)}]", f"operators = {json.dumps(list(family.operators))}"]
         lines += [f"{key} = {getattr(family, key)!r}" for key in ("node", "flop", "byte") if getattr(family, key) != 1]

@@ -8,10 +8,12 @@ from dataclasses import replace
 from statistics import median
 
 from superopt.costs.instances import Instance, Leaf
+from superopt.costs.layout import WAYS
 from superopt.costs.model import CostModel, Family
 from superopt.costs.operands import Operand
 from superopt.shapes import infer
 from superopt.terms import ABSENT, OPAQUE, Attrs, Node, TensorType
+from superopt.workload import NOMINAL
 
 LEAST = 3
 """Timed instances of an operator from which it has a factor of its own."""
@@ -53,6 +55,17 @@ def fitted(model: CostModel, seconds: Mapping[str, float]) -> CostModel:
         model, node=model.node * every, flop=model.flop * every, byte=model.byte * every,
         families={**_in_order(families), **model.families},
     )  # fmt: skip
+
+
+def reorder_byte(seconds: Mapping[str, float]) -> float:
+    """Seconds for a byte of a tensor that is converted into the blocked layout or out of it: the median over those
+    conversions that were timed; 0 where none was."""
+    found = []
+    for key, taken in seconds.items():
+        if any(way in key for way in WAYS):
+            (leaf,) = instance_of_key(key).leaves
+            found.append(taken / max(1, NOMINAL.nbytes(_type(leaf))))
+    return median(found) if found else 0.0
 
 
 def _in_order(families: Mapping[str, Family]) -> dict[str, Family]:

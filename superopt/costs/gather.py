@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from superopt.costs.fusions import Fusions
 from superopt.costs.grouping import egraph_groups, groups
 from superopt.costs.instances import Instance, instance_of, single
+from superopt.costs.layout import WAYS, conversion_instance, conversions
 from superopt.costs.model import FREE
 from superopt.costs.operands import Operand, content_of
 from superopt.engine.eclasses import EGraph
@@ -15,10 +16,11 @@ from superopt.workload import Sizes
 
 
 def graph_instances(
-    graph: TermGraph, operands: Sequence[Operand], sizes: Sizes, fusions: Fusions
+    graph: TermGraph, operands: Sequence[Operand], sizes: Sizes, fusions: Fusions, block: int = 0
 ) -> dict[str, Instance]:
-    """The instances of a graph's operators that run, by key; those that the runtime fuses as one. ``operands`` are what
-    its nodes are as arguments. What has a type that is not known is left out."""
+    """The instances of a graph's operators that run, by key; those that the runtime fuses as one; and the conversions
+    into a layout of blocks of so many channels (0: there is none). ``operands`` are what its nodes are as arguments.
+    What has a type that is not known is left out."""
     found: dict[str, Instance] = {}
     fused = groups(graph, fusions, operands)
     inside = {place for group in fused.values() for place in group.parts}
@@ -31,6 +33,11 @@ def graph_instances(
             given = [None if arg == ABSENT else operands[arg] for arg in node.args]
             opaque = graph.opaque.get(str(node.attrs["key"])) if node.op == OPAQUE else None
             instance = single(node.op, node.attrs, given, graph.types[index], sizes, opaque)
+        if instance is not None:
+            found.setdefault(instance.key, instance)
+    following = {place for group in fused.values() if group.follows for place in group.parts}
+    for conversion in conversions(graph, operands, following, sizes, block).conversions:
+        instance = conversion_instance(conversion.way, conversion.value, sizes, block)
         if instance is not None:
             found.setdefault(instance.key, instance)
     return found
@@ -48,13 +55,18 @@ def class_operands(egraph: EGraph) -> list[Operand]:
     ]
 
 
-def egraph_instances(egraph: EGraph, sizes: Mapping[str, int], fusions: Fusions) -> dict[str, Instance]:
-    """The instances of all e-nodes that may run, and of what the runtime makes of several, by key."""
+def egraph_instances(egraph: EGraph, sizes: Mapping[str, int], fusions: Fusions, block: int = 0) -> dict[str, Instance]:
+    """The instances of all e-nodes that may run, and of what the runtime makes of several, by key; and the conversions
+    of every class into a layout of blocks of so many channels, and out of it (0: there is none)."""
     found: dict[str, Instance] = {}
     operands, nominal = class_operands(egraph), Sizes(dict(sizes))
     for eclass in egraph.classes:
         if eclass.constant:
             continue
+        for way in WAYS if block else ():
+            instance = conversion_instance(way, eclass.type, nominal, block)
+            if instance is not None:
+                found.setdefault(instance.key, instance)
         for node in eclass.nodes:
             if node.op in FREE:
                 continue

@@ -122,14 +122,15 @@ def instance_model(instance: Instance, *, blocked: bool = False) -> onnx.ModelPr
     """The model of an instance: what varies is a graph input, what is constant an initializer.
 
     With ``blocked`` a tensor that is added to a convolution's result goes through a pool of one element first, named
-    ``BLOCKED...``: it is then in the layout that it has where it comes from another convolution. Raises EvaluationError
-    where no opset has its operators.
+    ``BLOCKED...``: it is then in the layout that it has where it comes from another convolution. What a convolution
+    with a HardSwish makes goes through one afterwards: the runtime leaves those apart at the end of a graph. Raises
+    EvaluationError where no opset has its operators.
     """
     problem: Exception | None = None
     opsets = OPSETS if instance.opaque is None or instance.opaque.domain else (instance.opaque.version,)
     for opset in opsets:
         try:
-            return _model(instance, opset, _added(instance) if blocked else ())
+            return _model(instance, opset, _added(instance) if blocked else (), pooled=blocked and _swishes(instance))
         except InferenceError as error:
             problem = error
     raise EvaluationError(f"{instance.name}: cannot be written as a model: {problem}")
@@ -145,7 +146,13 @@ def _added(instance: Instance) -> tuple[int, ...]:
     )
 
 
-def _model(instance: Instance, opset: int, added: Sequence[int]) -> onnx.ModelProto:
+def _swishes(instance: Instance) -> bool:
+    """Whether it is a convolution with a HardSwish, whole or as a product."""
+    ops = [node.op for node in instance.nodes]
+    return "Conv" in ops and (ops[-1] == "HardSwish" or (ops[-1] == "Mul" and "HardSigmoid" in ops))
+
+
+def _model(instance: Instance, opset: int, added: Sequence[int], *, pooled: bool = False) -> onnx.ModelProto:
     initializers = [
         numpy_helper.from_array(leaf_value(instance, index), f"leaf{index}")
         for index, leaf in enumerate(instance.leaves)
@@ -189,6 +196,10 @@ def _model(instance: Instance, opset: int, added: Sequence[int]) -> onnx.ModelPr
         names.append(outs)
         types.append(None)
         constants.append(None)
+    if pooled:
+        end = f"{BLOCKED}end"
+        nodes.append(helper.make_node("MaxPool", names[-1], [end], end, kernel_shape=[1, 1]))
+        names.append([end])
     inputs = [
         helper.make_tensor_value_info(f"leaf{index}", dtype_number(leaf.dtype), leaf.shape)
         for index, leaf in enumerate(instance.leaves)

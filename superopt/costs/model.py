@@ -12,6 +12,7 @@ from typing import Literal
 from superopt.costs.fusions import NONE, Fusions, Match, right_type
 from superopt.costs.fusions import load as load_fusions
 from superopt.costs.instances import Part, instance_of, single
+from superopt.costs.layout import Layout, Way, conversion_instance, layout
 from superopt.costs.operands import Operand
 from superopt.terms import ABSENT, CONST, INPUT, PROJECT, Attrs, ValueType
 from superopt.workload import NOMINAL, Sizes, is_depthwise, is_grouped, work
@@ -45,7 +46,9 @@ class CostModel:
     whose inputs are all constant and which is left to be computed (runtimes do so once, when they load the model).
     ``fuses`` names the forms that the runtime makes one operator of (``rules/NAME.rules``), none where it is empty.
     ``instances`` are prices of instances by their keys: they stand before the formula. ``plus`` are other models whose
-    prices are added, each multiplied by its weight.
+    prices are added, each multiplied by its weight. ``block`` is how many channels a block of the runtime's own layout
+    has (0: it has none, and nothing is converted), ``reorder_byte`` the price of a byte that is converted into it or
+    out of it.
     """
 
     name: str
@@ -60,6 +63,8 @@ class CostModel:
     fuses: str = ""
     instances: Mapping[str, float] = field(default_factory=dict, repr=False)
     plus: tuple[tuple[float, CostModel], ...] = ()
+    block: int = 0
+    reorder_byte: float = 0.0
 
     @cached_property
     def hash(self) -> str:
@@ -97,6 +102,18 @@ class CostModel:
         running = max(compute, memory) if self.combine == "max" else compute + memory
         others = sum(weight * other.price(op, attrs, operands, result, sizes) for weight, other in self.plus)
         return self.node * family.node + running + others
+
+    def layout(
+        self, op: str, attrs: Attrs, operands: Sequence[Operand | None], result: ValueType, sizes: Sizes = NOMINAL
+    ) -> Layout:
+        """How the runtime takes a node's tensors."""
+        return layout(op, attrs, operands, result, sizes, self.block)
+
+    def converted(self, way: Way, value: ValueType, sizes: Sizes = NOMINAL) -> float:
+        """What bringing a tensor into the runtime's own layout costs, or out of it."""
+        instance = conversion_instance(way, value, sizes, self.block) if self.instances else None
+        timed = None if instance is None else self.instances.get(instance.key)
+        return self.reorder_byte * sizes.nbytes(value) if timed is None else timed
 
     @cached_property
     def _families(self) -> Mapping[str, tuple[Family, ...]]:
@@ -148,6 +165,11 @@ class Group:
     match: Match
     parts: Mapping[int, Part]
     operands: Mapping[int, Operand]
+
+    @property
+    def follows(self) -> bool:
+        """Whether the operator keeps the layout that it is given: a convolution, or an activation."""
+        return self.match.fusion.priced_as == "Gelu" or any(part.op == "Conv" for part in self.parts.values())
 
     def operand(self, place: int | None) -> Operand | None:
         """What a node or leaf is as an argument."""

@@ -4,8 +4,9 @@ The runtime optimizes the instance's model once, as it would the operators in a 
 it. Of that, conversions into a blocked layout and out of it are taken off the ends: between operators that both work on
 it there are none, and where there are some they have a price of their own. What is left is repeated side by side in one
 graph, which runs with optimizations off, so that nothing is folded or merged; the difference of a graph with many
-replicas and one with a single one, over their number, is the time of an instance. An instance that takes long by itself
-is timed alone, and the time of an empty call is taken off.
+replicas and one with a single one, over their number, is the time of an instance. Each replica has weights of its own:
+of an instance that spends much of its time on reading them there are so many that they do not stay in a core's cache.
+Another one that takes long by itself is timed alone, and the time of an empty call is taken off.
 
 On one thread the processor's time counts, which other processes do not add to; else the clock's. The median of the
 samples is kept.
@@ -45,6 +46,19 @@ _DIFFERENCE = 200e-6
 _MOST_REPLICAS = 48
 _MOST_BYTES = 64e6
 """Bytes of weights that a graph of replicas may have, for each replica has its own."""
+
+_WEIGHT_SPEED = 2e10
+"""Bytes of weights that are read in a second from beyond the cache of a core, about."""
+
+_WEIGHTY = 0.05
+"""The share of an instance's time that reading its weights takes, from which they have to be out of the core's cache
+when it is timed, as they are in a model, where others have been read since."""
+
+_ROTATED = 16e6
+"""Bytes of weights that replicas read in turn, each its own: more than a core's cache, less than what cores share."""
+
+_BLOCKS = (4, 8, 16, 32)
+"""Channels that a block may have: a pool of so many is done in blocks where they fill them."""
 
 _LAYOUT = frozenset({"ReorderInput", "ReorderOutput"})
 _WARM_UP = 3
@@ -95,11 +109,14 @@ def _time(instance: Instance, runtime: Runtime) -> Timing:
     one = _call(_replicated(proto, 1), feeds, runtime, optimized)
     clock = clock_of(runtime)
     once = min(_seconds(one, clock) for _ in range(_WARM_UP)) - empty_call(runtime)
-    if once > _LONG:
+    weights = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
+    rotated = weights > _WEIGHTY * _WEIGHT_SPEED * max(once, 1e-6)
+    if once > _LONG and not rotated:
         taken = [each - empty_call(runtime) for each in _samples(lambda: _seconds(one, clock))]
         return _timing(taken)
-    weights = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
     replicas = math.ceil(_DIFFERENCE / max(once, 1e-6))
+    if rotated:
+        replicas = max(replicas, math.ceil(_ROTATED / weights))
     replicas = max(1, min(replicas, _MOST_REPLICAS, int(_MOST_BYTES / max(1, weights))))
     many = _call(_replicated(proto, 1 + replicas), feeds, runtime, optimized)
     for _ in range(_WARM_UP):
@@ -138,6 +155,25 @@ def empty_call(runtime: Runtime) -> float:
     return float(max(0.0, one - (many - one) / 32))
 
 
+@lru_cache(maxsize=16)
+def channels_of_a_block(runtime: Runtime) -> int:
+    """How many channels a block of the layout has that convolutions of the CPU work in: 0 where there is no such
+    layout (the processor's vectors are too short, or another provider runs)."""
+    if runtime.provider != CPU:
+        return 0
+    pools = [onnx.helper.make_node("GlobalMaxPool", [f"x{count}"], [f"y{count}"]) for count in _BLOCKS]
+    values = {
+        name: [onnx.helper.make_tensor_value_info(f"{name}{count}", onnx.TensorProto.FLOAT, [1, count, size, size])
+               for count in _BLOCKS]
+        for name, size in (("x", 2), ("y", 1))
+    }  # fmt: skip
+    graph = onnx.helper.make_graph(pools, "blocks", values["x"], values["y"])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    made = _optimized(model, runtime).graph
+    counts = [each.i for node in made.node for each in node.attribute if each.name == "channels"]
+    return int(min(counts, default=0))  # of the ReorderOutput behind each pool that is done in blocks
+
+
 def _prepared(instance: Instance, runtime: Runtime) -> tuple[onnx.ModelProto, Mapping[str, NDArray[np.generic]], bool]:
     """The model to replicate, its inputs, and whether the runtime is to optimize it yet.
 
@@ -167,10 +203,9 @@ def _without_layout(
     """The model without conversions of layout at its ends; an input is then what the conversion made of it."""
     graph = proto.graph
     entries = _entries(graph)
-    rest = [node for node in graph.node if node not in entries]
-    read = {name for node in rest for name in node.input}
-    exits = [node for node in rest if node.op_type in _LAYOUT and node.output[0] not in read]
-    kept = [node for node in rest if node not in exits]
+    kept = [node for node in graph.node if node not in entries]
+    exits = _exits(kept)
+    kept = [node for node in kept if node not in exits]
     if not kept or not (entries or exits):
         return proto, feeds
     wanted = [node.output[0] for node in entries if any(node.output[0] in other.input for other in kept)]
@@ -182,7 +217,10 @@ def _without_layout(
             zip(wanted, session.run(None, {value.name: feeds[value.name] for value in probe.graph.input}), strict=True)
         )
     results = {node.output[0]: node.input[0] for node in exits}
-    made = _part(proto, kept, [results.get(value.name, value.name) for value in graph.output])
+    names = [value.name for value in graph.output]
+    while any(name in results for name in names):
+        names = [results.get(name, name) for name in names]
+    made = _part(proto, kept, names)
     for name in wanted:
         element = onnx.helper.np_dtype_to_tensor_dtype(fed[name].dtype)
         made.graph.input.append(onnx.helper.make_tensor_value_info(name, element, fed[name].shape))
@@ -197,6 +235,18 @@ def _entries(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
         if (node.op_type in _LAYOUT or node.name.startswith(BLOCKED)) and given.issuperset(node.input):
             found.append(node)
             given.update(node.output)
+    return found
+
+
+def _exits(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """The nodes at the outputs that are there for the layout alone."""
+    read: set[str] = set()
+    found: list[onnx.NodeProto] = []
+    for node in reversed(nodes):
+        if (node.op_type in _LAYOUT or node.name.startswith(BLOCKED)) and read.isdisjoint(node.output):
+            found.append(node)
+        else:
+            read.update(node.input)
     return found
 
 

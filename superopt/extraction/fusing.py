@@ -10,6 +10,7 @@ from superopt.cost import CostModel
 from superopt.costs.grouping import egraph_groups
 from superopt.costs.operands import Operand
 from superopt.engine.eclasses import EGraph
+from superopt.extraction.layouts import Layouts
 from superopt.workload import Sizes
 
 
@@ -24,9 +25,11 @@ class Fused:
     cost: float
 
 
-def fused(egraph: EGraph, cost_model: CostModel, operands: Sequence[Operand], sizes: Sizes) -> Iterator[Fused]:
+def fused(
+    egraph: EGraph, cost_model: CostModel, operands: Sequence[Operand], sizes: Sizes, layouts: Layouts
+) -> Iterator[Fused]:
     """Every group of an e-graph that the cost model's runtime makes one operator of, in order of the classes."""
     for owner, group in egraph_groups(egraph, cost_model.fusions, operands):
-        cost, _ = cost_model.fused(group, sizes)
+        cost = cost_model.fused(group, sizes)[0] + layouts.of_group(owner, group)
         inside = tuple(member.key for member in group.match.inside.values())
         yield Fused(owner, inside, tuple(group.operands), cost)

@@ -11,6 +11,7 @@ from superopt.costs.gather import class_operands
 from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.extraction.fusing import fused
 from superopt.extraction.heuristics import by_trees
+from superopt.extraction.layouts import Layouts
 from superopt.extraction.problem import Problem
 from superopt.extraction.reduction import Item
 from superopt.terms import ABSENT, CONST, TensorType, ValueType
@@ -99,6 +100,7 @@ def price(
     number: dict[tuple[int, int], int] = {}
     operands = class_operands(egraph)
     pricer = _pricer(operands, cost_model, sizes)
+    layouts = Layouts(egraph, cost_model, operands, sizes)
     short = _short(egraph, sizes) if byte_price > cost_model.constant_byte else frozenset[int]()
     for owner, eclass in enumerate(egraph.classes):
         if eclass.constant and owner in values and not isinstance(eclass.type, tuple):
@@ -108,13 +110,13 @@ def price(
             kids = tuple(child for child in node.children if child != ABSENT)
             if not eclass.constant:
                 number[owner, place] = len(nodes)
-                add(owner, kids, pricer(node, eclass.type), node.rule is None, node)
+                add(owner, kids, pricer(node, eclass.type) + layouts.of_node(owner, node), node.rule is None, node)
             elif node.rule is None and node.op != CONST:
                 add(owner, kids, cost_model.kept_constant, True, node)
             elif owner in short and node.op != CONST:
                 add(owner, kids, cost_model.kept_constant, False, node)
     inside: dict[int, tuple[int, ...]] = {}
-    for group in fused(egraph, cost_model, operands, sizes):
+    for group in fused(egraph, cost_model, operands, sizes, layouts):
         parts = tuple(number[part] for part in group.inside)
         inside[len(nodes)] = parts
         add(group.owner, group.given, group.cost, all(preferred[part] for part in parts), nodes[parts[-1]])
