@@ -27,6 +27,8 @@ from superopt.version import __version__
 ROOT = Path(__file__).resolve().parent.parent
 FAST = ["--rules", "batchnorm", "--select", "modelled"]
 
+INTERRUPTED = "superopt: interrupted, nothing was written\n"
+
 RULE = """
 rule double-relu: exact
   Relu(Relu(x)) => Relu(x)
@@ -410,6 +412,38 @@ def test_the_same_command_writes_the_same_bytes(folder: Path) -> None:
         written.append(Path("m.opt.onnx").read_bytes())
         Path("m.opt.onnx").unlink()
     assert written[0] == written[1] != Path("m.onnx").read_bytes()
+
+
+SENT = "os.kill(os.getpid(), signal.SIGINT)"
+"""^C, as of a terminal."""
+
+
+@pytest.mark.parametrize(
+    ("when", "code", "said"),
+    [
+        ("import superopt.search.candidates as s; s.saturate = lambda *_, **__: {sent}", 130, INTERRUPTED),
+        ("import typer; typer.Typer.__call__ = lambda *_, **__: {sent}", 130, INTERRUPTED),
+        # From here on there is a result, and it is written and told.
+        ("import superopt.result as r; save = r.Result.save; r.Result.save = lambda *a: ({sent}, save(*a))", 0, ""),
+        ("import superopt.result as r; save = r.Result.save; r.Result.save = lambda *a: (save(*a), {sent})", 0, ""),
+        ("import atexit; atexit.register(lambda: ({sent}, time.sleep(0.01)))", 0, ""),
+    ],
+)
+def test_an_interruption_leaves_all_or_nothing(when: str, code: int, said: str, folder: Path) -> None:
+    words = ["superopt", "optimize", "m.onnx", *FAST]
+    text = f"import os, signal, sys, time; {when.format(sent=SENT)}; from superopt.__main__ import main; "
+    done = python("-c", f"{text}sys.argv[:] = {words}; main()")
+    assert (done.returncode, done.stderr) == (code, said)
+    assert ("verified" in done.stdout, Path("m.opt.onnx").exists()) == (code == 0, code == 0)
+
+
+def test_an_interruption_while_the_command_line_is_loaded_is_told(folder: Path) -> None:
+    text = (
+        f"import os, signal, sys; sys.meta_path.insert(0, type('F', (), {{'find_spec': staticmethod(lambda name, *_: "
+        f"{SENT} if name == 'typer' else None)}})); from superopt.__main__ import main; main()"
+    )
+    done = python("-c", text)
+    assert (done.returncode, done.stderr) == (130, INTERRUPTED)
 
 
 def test_a_reader_that_goes_away_is_no_fault(folder: Path) -> None:

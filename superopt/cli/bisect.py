@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from superopt.cli.interruption import ignore_interrupts
 from superopt.cli.optimize import check_target
 from superopt.cli.progress_lines import Lines
 from superopt.explanation.bisection import bisect, bisection_text
@@ -22,6 +23,7 @@ def run_bisect(source: str, options: Options, *, output: str | None, report: str
         if target is not None:
             check_target(what, Path(target), source)
     found = bisect(load(source), options, Clock(Lines(render.console(stderr=True))))
+    ignore_interrupts()
     written = None
     if output is not None and found.region is not None:
         save(load(found.region), output)

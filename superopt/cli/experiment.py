@@ -6,7 +6,6 @@ from pathlib import Path
 
 import typer
 
-from superopt.cli.complaints import complain
 from superopt.errors import OptionError
 from superopt.experiment.cell import CellDocument
 from superopt.experiment.grid import LEAVE_OUTS, Cell, Grid, LeaveOut
@@ -14,7 +13,7 @@ from superopt.experiment.run import Workers, experiment
 from superopt.experiment.table import ExperimentDocument, contribution_rows, rows
 from superopt.reporting import render
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
+OK, FAILED = 0, 1
 
 
 def run_experiment(grid: Grid, output: str, leave_one_out: str | None, workers: Workers) -> int:
@@ -22,9 +21,9 @@ def run_experiment(grid: Grid, output: str, leave_one_out: str | None, workers: 
     leave_out = _leave_out(leave_one_out)
     try:
         made = experiment(grid, output, leave_one_out=leave_out, workers=workers, progress=show_progress)
-    except KeyboardInterrupt:
-        complain(f"interrupted, finished cells are kept in {output}: run the same command again to go on")
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        kept = f"interrupted, finished cells are kept in {output}: run the same command again to go on"
+        raise typer.Abort(kept) from error
     _show(made, output)
     return FAILED if any(cell["failure"] is not None for cell in made["cells"]) else OK
 

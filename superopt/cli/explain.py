@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from superopt.cli.interruption import ignore_interrupts
+from superopt.cli.optimize import check_target
 from superopt.cli.progress_lines import Lines
 from superopt.explanation.files import check_folder, write_folder
 from superopt.explanation.of_pair import explain_pair
@@ -19,8 +23,11 @@ def run_explain(original: str, new: str, options: Options, *, output: str | None
     """Prints the steps from a model to another; whether there are some, and none of them is wrong."""
     if output is not None:
         check_folder(output)
+    if report is not None:
+        check_target("report", Path(report), original, new)
     clock = Clock(Lines(render.console(stderr=True)))
     document = explain_pair(load(original), load(new), options, clock)
+    ignore_interrupts()
     if output is not None:
         write_folder(document, output)
     if report is not None:

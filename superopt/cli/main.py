@@ -12,6 +12,7 @@ import typer
 from superopt.cli import cost_commands, model_commands, research_commands, rules_commands
 from superopt.cli.app import app
 from superopt.cli.complaints import complain, complain_internal
+from superopt.cli.interruption import heed_interrupts, ignore_interrupts
 from superopt.errors import InputError, SuperoptError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -28,14 +29,24 @@ _UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits with its code; a fault of the user's, or of ours, is one line on stderr."""
-    sys.exit(_run(args))
+    try:
+        code = _run(args)
+        # What libraries do at exit is not to be interrupted: the process would end by the signal, and not by its code.
+        ignore_interrupts()
+    except KeyboardInterrupt:
+        ignore_interrupts()
+        code = INTERRUPTED
+    if args is not None:  # called from Python, which goes on
+        heed_interrupts()
+    sys.exit(code)
 
 
 def _run(args: Sequence[str] | None) -> int:
     try:
         code = app(args=None if args is None else list(args), prog_name="superopt", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else OK
+        # Typer makes an exit code of an interruption, and says nothing; commands that say more of it raise Abort.
+        return _interrupted("") if code == INTERRUPTED else code if isinstance(code, int) else OK
     except _UsageError as error:
         return _usage(error)
     except InputError as error:
@@ -44,9 +55,8 @@ def _run(args: Sequence[str] | None) -> int:
     except SuperoptError as error:
         complain(str(error))
         return FAILED
-    except (KeyboardInterrupt, typer.Abort):
-        complain("interrupted, nothing was written")
-        return INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort) as error:
+        return _interrupted(str(error))
     except BrokenPipeError:
         # Whoever read us has closed the pipe: no more can be said, and the interpreter must not try at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -54,6 +64,11 @@ def _run(args: Sequence[str] | None) -> int:
     except Exception as error:
         complain_internal(error, "nothing was written")
         return FAILED
+
+
+def _interrupted(message: str) -> int:
+    complain(message or "interrupted, nothing was written")
+    return INTERRUPTED
 
 
 def _usage(error: Exception) -> int:

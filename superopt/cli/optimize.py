@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from superopt.cli.complaints import complain_internal
+from superopt.cli.interruption import ignore_interrupts
 from superopt.cli.progress_lines import Lines
 from superopt.errors import InputError, OptionError
 from superopt.options import Options
@@ -42,6 +43,7 @@ def run_optimize(
         # A fault of ours must not leave the user without a model: the original is right.
         _write_original(loaded, target, error)
         return FAILED
+    ignore_interrupts()
     result.save(target)
     if report is not None:
         write(to_json(result.report), report)
@@ -55,6 +57,7 @@ def run_optimize(
 def _write_original(loaded: Model, target: Path, error: Exception) -> None:
     from superopt.models import model as models
 
+    ignore_interrupts()
     models.save(loaded, target)
     complain_internal(error, f"the original was written to {target}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from superopt.cli.interruption import ignore_interrupts
 from superopt.cli.progress_lines import Lines
 from superopt.models.model import load
 from superopt.options import Options
@@ -33,6 +34,7 @@ def run_verify(original: str, new: str, options: Options, *, report: str | None)
         "outputs": outputs(verification),
         "seconds": clock.seconds,
     }
+    ignore_interrupts()
     if report is not None:
         write(to_json(document), report)
     render.show(render.compared(document), render.console())
