@@ -99,6 +99,9 @@ def _changed(name: str, expr: Expr) -> Expr:
         return _expr(f"({expr.text})[1:] + ({expr.text})[:1]")
     if name == "mode":
         return _expr(f"'edge' if {expr.text} == 'constant' else 'constant'")
+    if name == "equation":
+        # The last two letters of the result change places.
+        return _expr(f"({expr.text})[:-2] + ({expr.text})[-1] + ({expr.text})[-2]")
     if name in PLURAL:
         return _expr(f"tuple(i + 1 for i in {expr.text})")
     if isinstance(expr.tree, ast.Constant) and isinstance(expr.tree.value, str):
