@@ -59,8 +59,9 @@ class Options:
     ignoring: tuple[Excuse, ...] = ()
     """What the model's values are promised not to hold (or not to matter): ``nan``, ``infinity``, ``signed-zero``."""
 
-    cost: str | CostModel = DEFAULT_COST_MODEL
-    """A shipped cost model by name, a cost model file by path, or a ``CostModel``."""
+    cost: str | CostModel | tuple[str | CostModel, ...] = DEFAULT_COST_MODEL
+    """A shipped cost model by name, a cost model file by path, or a ``CostModel``; several, where the clock has the
+    last word: it measures candidates of each. Prices in the report are by the first of them that has found a model."""
 
     limit: Mapping[str, int | float] = field(default_factory=dict)
     """Limits of saturation: ``nodes``, ``iterations``, ``seconds``; what is not named keeps its default."""
@@ -87,7 +88,7 @@ class Options:
     """Whether the clock has the last word among the candidates, or the cost model (the same bytes every time)."""
 
     candidates: int = 3
-    """How many candidates are measured at most: the cheapest by the cost model, and others that differ from it."""
+    """How many candidates of each cost model are measured at most: the cheapest by it, and others that differ."""
 
     differ: int = 1
     """In how many nodes each two candidates differ at least."""
@@ -134,8 +135,16 @@ class Options:
             raise OptionError("rules: none are named, expected at least one rule set")
         if not isinstance(self.limit, Mapping):
             raise OptionError(f"limit: {self.limit!r} is not a limit, expected nodes=N,iterations=N,seconds=S (any)")
-        if not isinstance(self.cost, str) and not hasattr(self.cost, "hash"):
-            raise OptionError(f"cost: {self.cost!r} is not a cost model, expected a name, a file or a CostModel")
+        for one in self.costs:
+            if not isinstance(one, str) and not hasattr(one, "unit"):
+                raise OptionError(f"cost: {one!r} is not a cost model, expected a name, a file or a CostModel")
+        if not self.costs:
+            raise OptionError("cost: none are named, expected at least one cost model")
+        if len(self.costs) > 1 and self.select == "modelled":
+            raise OptionError(
+                f"cost: {len(self.costs)} cost models are named, expected one with select=modelled: only the clock can "
+                "tell which of their choices is better"
+            )
         if not isinstance(self.initializers_are_constant, bool):
             raise OptionError(
                 f"initializers-are-constant: {self.initializers_are_constant!r} is not a choice, expected True or False"
@@ -155,6 +164,11 @@ class Options:
         _at_least("tune", str(self.tune), self.tune, 0)
         _at_least("seed", str(self.seed), self.seed, 0, whole=True)
         _at_least("threads", str(self.threads), self.threads, 0, whole=True)
+
+    @property
+    def costs(self) -> tuple[str | CostModel, ...]:
+        """The cost models, as many as there are."""
+        return self.cost if isinstance(self.cost, tuple) else (self.cost,)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -186,7 +200,11 @@ def options(**given: Any) -> Options:
         read["rules"] = tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in read["rules"])
     if "custom_op_library" in read:
         read["custom_op_library"] = tuple(os.fspath(one) for one in read["custom_op_library"])
-    for name in ("cost", "inputs", "external_data", "explain"):
+    if "cost" in read:
+        costs = [os.fspath(one) if isinstance(one, os.PathLike) else one for one in _several(read["cost"])]
+        costs = [one for place, one in enumerate(costs) if one not in costs[:place]]
+        read["cost"] = costs[0] if len(costs) == 1 else tuple(costs)
+    for name in ("inputs", "external_data", "explain"):
         if isinstance(read.get(name), os.PathLike):
             read[name] = os.fspath(read[name])
     if isinstance(read.get("limit"), str):

@@ -37,7 +37,7 @@ from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
 from superopt.search.candidates import Search
 from superopt.search.selection import selected
-from superopt.search.soundness import Sound, first_sound, unsound
+from superopt.search.soundness import Sound, first_of_several, unsound
 from superopt.verification.perturb import weight_bytes
 from superopt.verification.truth import OpaqueRunner
 from superopt.verification.verdict import Verifier, bound_of
@@ -58,7 +58,7 @@ def optimize(
     without: str | Sequence[str] | None = None,
     numeric: str | None = None,
     ignoring: str | Sequence[str] | None = None,
-    cost: str | CostModel | None = None,
+    cost: str | CostModel | Sequence[str | CostModel] | None = None,
     limit: str | Mapping[str, int | float] | None = None,
     inputs: str | os.PathLike[str] | Feed | None = None,
     input_shape: Mapping[str, Sequence[int]] | None = None,
@@ -105,7 +105,7 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     deadline = None if seconds is None else time.perf_counter() + seconds
 
     with clock.stage("rules"):
-        named, cost_model = rules_of(chosen), cost_model_of(chosen)
+        named, cost_models = rules_of(chosen), cost_models_of(chosen)
         rules, refuted = (named, ()) if chosen.trust_rules else lawful(named)
     start = original
     if chosen.target_opset is not None:
@@ -125,10 +125,15 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     fault = verified if verified is not None and not verified.agree else None
     if fault is None and chosen.check_classes:
         fault = class_fault(descent, rules, feeds)
-    sound = first_sound(descent, rules, cost_model, verifier) if fault is None else unsound(rules, fault)
+    sound, cost_model = (
+        first_of_several(descent, rules, cost_models, verifier)
+        if fault is None
+        else (unsound(rules, fault), cost_models[0])
+    )
     sound = replace(sound, left_out=refuted + sound.left_out)
     dump(sound, descent.search, cost_model)
-    selection = selected(descent, sound, cost_model, verifier, feeds.values)
+    others = [each for each in cost_models if each is not cost_model]
+    selection = selected(descent, sound, (cost_model, *others), verifier, feeds.values)
     outcome = Outcome(original, verified, descent.search, cost_model, sound, selection, clock.seconds)
     report = document(outcome)
     if chosen.explain is not None:
@@ -164,10 +169,14 @@ def rules_of(chosen: Options) -> RuleSet:
 
 
 def cost_model_of(chosen: Options) -> CostModel:
-    """The cost model that the options name. Raises ``CostModelError``."""
-    if isinstance(chosen.cost, CostModel):
-        return chosen.cost
-    return load_cost_model(chosen.cost, Runtime(threads=chosen.threads))
+    """The cost model that the options name first. Raises ``CostModelError``."""
+    return cost_models_of(chosen)[0]
+
+
+def cost_models_of(chosen: Options) -> tuple[CostModel, ...]:
+    """The cost models that the options name. Raises ``CostModelError``."""
+    runtime = Runtime(threads=chosen.threads)
+    return tuple(one if isinstance(one, CostModel) else load_cost_model(one, runtime) for one in chosen.costs)
 
 
 def with_libraries(original: Model, chosen: Options) -> Model:

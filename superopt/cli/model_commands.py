@@ -8,7 +8,6 @@ import typer
 
 from superopt.cli.app import DEFAULTS, ReportFile, Source, app
 from superopt.cli.shared_options import (
-    CostModelName,
     CustomOpLibrary,
     Ignoring,
     InitializersAreConstant,
@@ -37,7 +36,13 @@ def optimize(
     without: Without = None,
     numeric: Numeric = None,
     ignoring: Ignoring = None,
-    cost: CostModelName = None,
+    cost: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help=f"Cost model; repeatable: the clock decides among candidates of each. [default: {DEFAULTS.cost}]",
+        ),
+    ] = None,
     limit: SearchLimit = None,
     inputs: Annotated[
         str | None, typer.Option(metavar="FEED.npz", help="Real inputs for verification and timing. [default: made]")
@@ -56,7 +61,10 @@ def optimize(
         typer.Option(metavar="|".join(SELECTS), help=f"Who has the last word. [default: {DEFAULTS.select}]"),
     ] = None,
     candidates: Annotated[
-        int | None, typer.Option(metavar="K", help=f"Measure so many at most. [default: {DEFAULTS.candidates}]")
+        int | None,
+        typer.Option(
+            metavar="K", help=f"Measure so many at most, of each cost model. [default: {DEFAULTS.candidates}]"
+        ),
     ] = None,
     differ: Annotated[
         int | None,
@@ -103,7 +111,7 @@ def optimize(
         without=without or None,
         numeric=numeric,
         ignoring=ignoring or None,
-        cost=cost,
+        cost=cost or None,
         limit=limit,
         inputs=inputs,
         input_shape=input_shape or None,

@@ -62,19 +62,22 @@ class Selection:
     sessions: int = 1
 
 
-def selected(descent: Descent, sound: Sound, cost_model: CostModel, check: Check, feeds: Sequence[Feed]) -> Selection:
-    """The winner among what was found, by the clock where the options ask for it and the model runs."""
+def selected(
+    descent: Descent, sound: Sound, cost_models: Sequence[CostModel], check: Check, feeds: Sequence[Feed]
+) -> Selection:
+    """The winner among what was found, by the clock where the options ask for it and the model runs; what is sound was
+    found by the first of the cost models."""
     search, options = descent.search, descent.search.options
     if sound.found is None or sound.attempt.verification is None:
         return Selection(None)
-    first = Verified(sound.found, sound.attempt.verification, search.price(sound.found, cost_model))
+    first = Verified(sound.found, sound.attempt.verification, search.price(sound.found, cost_models[0]))
     if options.select == "modelled" or not feeds:
         return Selection(first, candidates=(_line(first, None, 0, "chosen by the cost model"),))
     budget = options.tune
     if search.deadline is not None:
         budget = min(budget, max(_LEAST_SECONDS, search.deadline - time.perf_counter()))
     begun = time.perf_counter()
-    others = list(_alternatives(descent, sound, cost_model, first.found, options.candidates - 1, budget / 4))
+    others = list(_alternatives(descent, sound, cost_models, first.found, options.candidates - 1, budget / 4))
     # Whatever proposing took, half of the time is for measuring: few rounds tell nothing.
     seconds = max(budget / 2, budget - (time.perf_counter() - begun))
     with search.clock.stage("measure"):
@@ -82,26 +85,38 @@ def selected(descent: Descent, sound: Sound, cost_model: CostModel, check: Check
 
 
 def _alternatives(
-    descent: Descent, sound: Sound, cost_model: CostModel, first: Found, count: int, seconds: float
+    descent: Descent, sound: Sound, cost_models: Sequence[CostModel], first: Found, count: int, seconds: float
 ) -> Iterator[Proposed]:
-    """Other choices from the same e-graph, at most so many, where they are other models."""
+    """Other choices from the same e-graph where they are other models: what each further cost model chooses, and of
+    each cost model at most so many more. Prices are by the first."""
     saturation, search = sound.attempt.saturation, descent.search
-    if saturation is None or count <= 0:
+    if saturation is None:
         return
-    end = time.perf_counter() + seconds
     seen = {first.text}
-    try:
-        for other in search.alternatives(saturation, cost_model, first.extraction, count, seconds):
-            if time.perf_counter() > end:
-                return
-            found = descent.of_extraction(saturation, sound.rules, cost_model, other)
-            if found is not None and found.text not in seen:
-                seen.add(found.text)
-                missing = [rule for rule in first.extraction.rules_used if rule not in other.rules_used]
-                name = f"without {', '.join(missing)}" if missing else "another choice"
-                yield Proposed(replace(found, name=f"{cost_model.name}, {name}"), search.price(found, cost_model))
-    except SuperoptError:
-        return  # A second opinion that cannot be had is none; the first one is verified.
+    for number, cost_model in enumerate(cost_models):
+        end = time.perf_counter() + seconds / len(cost_models)
+        try:
+            best = descent.choose(saturation, sound.rules, cost_model) if number else first
+            if best is None:
+                continue
+            if best.text not in seen:
+                seen.add(best.text)
+                yield Proposed(best, search.price(best, cost_models[0]))
+            left = end - time.perf_counter()
+            if count <= 0 or left <= 0:
+                continue
+            for other in search.alternatives(saturation, cost_model, best.extraction, count, left):
+                if time.perf_counter() > end:
+                    break
+                found = descent.of_extraction(saturation, sound.rules, cost_model, other)
+                if found is not None and found.text not in seen:
+                    seen.add(found.text)
+                    missing = [rule for rule in best.extraction.rules_used if rule not in other.rules_used]
+                    name = f"without {', '.join(missing)}" if missing else "another choice"
+                    named = replace(found, name=f"{cost_model.name}, {name}")
+                    yield Proposed(named, search.price(found, cost_models[0]))
+        except SuperoptError:
+            continue  # A second opinion that cannot be had is none; the first one is verified.
 
 
 def by_the_clock(

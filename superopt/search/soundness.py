@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from superopt.bodies.descent import Descent, saturations
@@ -65,6 +66,21 @@ def attempt(
     except SuperoptError as error:
         return Attempt(saturation, found, verification, f"{type(error).__name__}: {error}")
     return Attempt(saturation, found, verification, None if verification.agree else verification.reason)
+
+
+def first_of_several(
+    descent: Descent, rules: RuleSet, cost_models: Sequence[CostModel], check: Check
+) -> tuple[Sound, CostModel]:
+    """The sound choice of the first of several cost models by which there is another model than the original, and that
+    cost model; the first one where there is none."""
+    sound = first_sound(descent, rules, cost_models[0], check)
+    saturation = sound.attempt.saturation
+    if sound.attempt.found is None and sound.attempt.problem is None and saturation is not None:
+        for other in cost_models[1:]:
+            tried = attempt(descent, sound.rules, other, check, saturation)
+            if tried.found is not None and tried.problem is None:
+                return replace(sound, attempt=tried), other
+    return sound, cost_models[0]
 
 
 def first_sound(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check) -> Sound:
