@@ -15,7 +15,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.errors import InputError
+from superopt.errors import InputError, ModelError
+from superopt.models.model import load
 from superopt.rule_text import load as load_rules
 from tests.rounds import CASES, same_bits, session
 from tests.test_cli import files, run
@@ -395,3 +396,9 @@ def test_an_option_of_the_wrong_kind_is_one_line(options: dict[str, Any]) -> Non
 def test_what_is_no_model_at_all_is_one_line(source: Any) -> None:
     with pytest.raises(InputError, match="expected"):
         superopt.optimize(source)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no such device here")
+def test_a_device_is_no_model() -> None:
+    with pytest.raises(ModelError, match="a device, expected a file"):
+        load("/dev/zero")

@@ -441,3 +441,13 @@ def test_a_model_costs_no_more_for_what_became_known_of_its_types() -> None:
     feed = {"x": np.zeros(24, np.float32), "s": np.asarray([1, 2, 3, 4])}
     cost = superopt.optimize(model, select="modelled", inputs=feed).report["cost"]
     assert cost["after"] < cost["before"]
+
+
+def test_a_function_that_is_called_costs_what_it_does() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 18, "my": 1]>
+    g (float[n, 4] x) => (float[n, 4] y) { y = my.f(x) }
+    <domain: "my", opset_import: ["": 18]>
+    f (X) => (Y) { S = Neg(X) T = Neg(S) U = Exp(T) V = Tanh(U) Y = Erf(V) }""")
+    report = superopt.optimize(model, select="modelled").report
+    assert report["changed"]
+    assert report["cost"]["after"] <= report["cost"]["before"]

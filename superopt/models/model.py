@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -177,7 +178,10 @@ def _serialize(proto: onnx.ModelProto, label: str) -> bytes:
 
 def _from_file(path: Path) -> Model:
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            raise ModelError(f"{path}: a device, expected a file")  # /dev/zero never ends
+        size = status.st_size
         if size > LARGEST_MESSAGE:
             raise ModelError(f"{path}: {size} bytes, expected at most 2 GiB with larger data in files beside it")
         data = path.read_bytes()

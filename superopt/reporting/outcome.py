@@ -59,7 +59,7 @@ def document(outcome: Outcome) -> Report:
     saturation = sound.attempt.saturation
     runs = list(saturations(saturation, sound.attempt.found)) if saturation else []
     before, after = operator_counts(outcome.original), operator_counts(outcome.model)
-    price = model_cost(search.original, cost_model, search, saturation)
+    price = original_cost(search, saturation, cost_model)
     return {
         "format": FORMAT,
         "versions": versions(),
@@ -127,14 +127,21 @@ def operator_counts(model: Model) -> Counter[str]:
     )
 
 
-def model_cost(model: Model, cost_model: CostModel, search: Search, saturation: Saturation | None) -> float:
-    """What running a model costs, every body in it once; knowing as much of its types as is known of the result's."""
-    if model is search.lowered.model:
-        graph = with_joined_types(search.graph, saturation.egraph) if saturation else search.graph
-        return graph_cost(graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
-    graph = lower(model, search.options.initializers_are_constant).graph
-    graph = settle(graph, context=model.proto)
-    return graph_cost(graph, cost_model, search.sizes).total + _bodies_cost(model, cost_model, search)
+def original_cost(search: Search, saturation: Saturation | None, cost_model: CostModel) -> float:
+    """What running the original costs, every body in it once, knowing as much of its types as is known of the result's.
+
+    Where it was prepared for the search, it costs no less than what it became: what stands in the way of knowing its
+    types (a function that is called, sizes that it computes) would make it cheaper than it is.
+    """
+    lowered = search.lowered
+    graph = with_joined_types(search.graph, saturation.egraph) if saturation else search.graph
+    price = graph_cost(graph, cost_model, search.sizes).total + _bodies_cost(lowered.model, cost_model, search)
+    if search.original is lowered.model:
+        return price
+    graph = lower(search.original, search.options.initializers_are_constant).graph
+    graph = settle(graph, context=search.original.proto)
+    own = graph_cost(graph, cost_model, search.sizes).total + _bodies_cost(search.original, cost_model, search)
+    return max(price, own)
 
 
 def found_cost(search: Search, found: Found, model: Model, cost_model: CostModel) -> float:
