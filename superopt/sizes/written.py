@@ -44,7 +44,8 @@ def with_known_sizes(model: Model) -> Model:
     asking = any(
         node.op_type in ("Shape", "Size") and standard_domain(node.domain) == "" for node in model.proto.graph.node
     )
-    if not asking or model.opset < _BROADCASTS:
+    own = any(standard_domain(function.domain) == "" for function in model.proto.functions)
+    if not asking or own or model.opset < _BROADCASTS:
         return model
     for _ in range(_ROUNDS):
         writer = _Writer(model)
