@@ -1,7 +1,13 @@
 """Latencies of several models in onnxruntime, each in a process of its own, run in turn in a shuffled order.
 
 Processes of their own keep one model's threads, memory and caches out of another's; running in turn lets whatever else
-the machine does hit all of them alike, so that ratios within a round are what is reported.
+the machine does hit all of them alike, so that ratios within a round are what is reported. The order of a round is
+shuffled, and turned around for the next one: each model runs before each other as often as after it.
+
+Where a model comes to lie in memory makes a process slower or faster for as long as it lives, by some percent, and
+rounds do not average that out. So rounds are run in legs, each with new processes. The interval of a ratio is that of
+its median over the rounds (from order statistics, 95 %), and it reaches as far as the medians of the legs do. Where the
+interval of the one model that is watched is wide, more legs are run; how the ratio comes out does not matter for that.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ import gc
 import math
 import multiprocessing
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,10 +26,18 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from superopt.measure import compare
+
 Outputs = Mapping[str, NDArray[Any]]
 
 SAMPLE = 0.02
 """Seconds that one sample lasts at least: a faster model runs several times for it."""
+
+LEGS = 3
+"""How often every model is loaded anew."""
+
+PRECISE = 0.005
+"""The half-width of an interval, as a fraction, at which it is narrow enough."""
 
 START_SECONDS = 300.0
 """What loading a model and running it once may take."""
@@ -36,11 +50,12 @@ class Failed(Exception):
 @dataclass(frozen=True)
 class Race:
     """Seconds per run: ``samples[i][r]`` is model i in round r; None for a model that does not run, and ``errors`` says
-    why. ``outputs`` are each model's, for each of the feeds."""
+    why. ``outputs`` are each model's, for each of the feeds. Each leg had ``leg`` rounds."""
 
     samples: tuple[tuple[float, ...] | None, ...]
     outputs: tuple[tuple[Outputs, ...], ...]
     errors: tuple[str, ...]
+    leg: int = 1
 
     def faster(self, index: int, than: int = 0) -> tuple[float, float, float]:
         """How many times faster model ``index`` is: lower quartile, median and upper quartile over the rounds."""
@@ -49,6 +64,17 @@ class Race:
             return math.nan, math.nan, math.nan
         low, middle, high = np.percentile(np.array(other) / np.array(mine), (25, 50, 75))
         return float(low), float(middle), float(high)
+
+    def interval(self, index: int, than: int = 0) -> tuple[float, float]:
+        """Between what the median of how many times faster model ``index`` is lies: by the rounds, and from leg to
+        leg."""
+        mine, other = self.samples[index], self.samples[than]
+        if mine is None or other is None:
+            return math.nan, math.nan
+        found = compare(other, mine)
+        ratios = np.array(other) / np.array(mine)
+        legs = [float(np.median(ratios[start : start + self.leg])) for start in range(0, len(ratios), self.leg)]
+        return min(found.low, *legs), max(found.high, *legs)
 
     def median(self, index: int) -> float:
         """The median of its seconds per run."""
@@ -65,33 +91,61 @@ def outputs_of(model: Path, feeds: Sequence[Outputs], *, optimized: bool) -> tup
         runner.stop()
 
 
-def race(models: Sequence[Path], feeds: Sequence[Outputs], *, rounds: int, seed: int = 0, threads: int = 0) -> Race:
-    """Time the models on the first of the feeds; ``threads`` 0 is onnxruntime's own choice, everything else is its
-    default."""
+def race(
+    models: Sequence[Path], feeds: Sequence[Outputs], *, rounds: int, seed: int = 0, threads: int = 0,
+    watched: int | None = None,
+) -> Race:  # fmt: skip
+    """Time the models on the first of the feeds, in so many rounds at least; ``threads`` 0 is onnxruntime's own choice,
+    everything else is its default. Twice as many legs are run while the interval of the model ``watched`` against the
+    first is not ``PRECISE``."""
     random = np.random.default_rng(seed)
-    runners: list[_Runner] = []
-    once: dict[int, float] = {}
-    outputs: list[tuple[Outputs, ...]] = []
-    errors: list[str] = []
-    try:
-        for index, model in enumerate(models):
-            runners.append(_Runner(model, feeds, threads, True))
-            try:
-                once[index], found = runners[-1].ready()
-                outputs.append(found)
-                errors.append("")
-            except Failed as error:
-                outputs.append(())
-                errors.append(str(error))
-        samples: dict[int, list[float]] = {index: [] for index in once}
-        for _ in range(rounds):
-            for index in random.permutation(list(once)).tolist():
-                samples[index].append(runners[index].sample(max(1, math.ceil(SAMPLE / once[index]))))
-    finally:
-        for runner in runners:
-            runner.stop()
-    timed = tuple(tuple(samples[index]) if index in samples else None for index in range(len(models)))
-    return Race(timed, tuple(outputs), tuple(errors))
+    legs = min(LEGS, rounds)
+    each = math.ceil(rounds / legs)
+    samples: dict[int, list[float]] = {}
+    errors = [""] * len(models)
+    outputs: list[tuple[Outputs, ...]] = [()] * len(models)
+
+    def found() -> Race:
+        timed = tuple(tuple(samples[index]) if index in samples else None for index in range(len(models)))
+        return Race(timed, tuple(outputs), tuple(errors), each)
+
+    for number in range(2 * legs):
+        if number >= legs and (watched is None or watched not in samples or _is_precise(found().interval(watched))):
+            break
+        runners: dict[int, _Runner] = {}
+        once: dict[int, float] = {}
+        try:
+            for index in range(len(models)) if number == 0 else list(samples):
+                runners[index] = _Runner(models[index], feeds, threads, True)
+                try:
+                    once[index], outputs[index] = runners[index].ready()
+                except Failed as error:
+                    if number:
+                        raise
+                    errors[index] = str(error)
+            samples = samples or {index: [] for index in once}
+            for index, seconds in _leg(runners, once, each, random):
+                samples[index].append(seconds)
+        finally:
+            for runner in runners.values():
+                runner.stop()
+    return found()
+
+
+def _leg(
+    runners: Mapping[int, _Runner], once: Mapping[int, float], rounds: int, random: np.random.Generator
+) -> Iterator[tuple[int, float]]:
+    """The models and their seconds, as they run."""
+    order: list[int] = []
+    for number in range(rounds):
+        order = order[::-1] if number % 2 else random.permutation(list(once)).tolist()
+        for index in order:
+            yield index, runners[index].sample(max(1, math.ceil(SAMPLE / once[index])))
+
+
+def _is_precise(interval: tuple[float, float]) -> bool:
+    low, high = interval
+    return high - low <= PRECISE * (high + low)
 
 
 class _Runner:

@@ -13,9 +13,10 @@ import pytest
 from rich.console import Console
 
 from benchmarks import models, peers, run, zoo
+from benchmarks import race as races
 from benchmarks.network import TINY
 from benchmarks.peers import ORIGINAL, OURS, Ran
-from benchmarks.race import race
+from benchmarks.race import Outputs, Race, race
 from benchmarks.run import Row
 from benchmarks.suite import SUITE, Case
 from tests.models import feed, from_text, tiny
@@ -78,6 +79,8 @@ def test_models_are_timed_in_turn_and_one_that_does_not_run_is_named(tmp_path: P
         low, middle, high = timed.faster(index)
         assert 0 < low <= middle <= high
         assert len(timed.outputs[index]) == 2
+        least, most = timed.interval(index)
+        assert least <= middle <= most
     assert timed.faster(0) == (1.0, 1.0, 1.0)
     assert run.compared(timed.outputs[0][0], timed.outputs[2][0]) == 0.0
 
@@ -128,6 +131,63 @@ def test_claims_are_of_the_median() -> None:
     assert not run.claims([original, row(OURS, 1.09)])[0][1]
     assert not run.claims([original, row(OURS, 1.2, problem="no")])[0][1]
     assert "onnxsim" not in run.claims([original, row(OURS, 1.2), row("onnxsim", 9.0, error=1.0)])[0][0]
+
+
+def test_an_interval_holds_the_medians_of_the_legs() -> None:
+    mine = (1.0,) * 8 + (0.8,) * 2
+    found = Race(((1.0,) * 10, mine), ((), ()), ("", ""), leg=8)
+    assert found.faster(1)[1] == 1.0
+    assert found.interval(1) == (1.0, 1.25)
+    assert found.interval(0) == (1.0, 1.0)
+    few = Race(((1.0,) * 3, mine[:3]), ((), ()), ("", ""), leg=8)
+    assert few.interval(1) == (0.0, math.inf)
+
+
+def test_more_legs_are_run_while_the_interval_of_the_watched_is_wide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Path] = []
+    orders: list[list[Path]] = [[]]
+    spread = [0.0]
+
+    class Runner:
+        def __init__(self, model: Path, *_: object) -> None:
+            self.model = model
+            started.append(model)
+
+        def ready(self) -> tuple[float, tuple[Outputs, ...]]:
+            return 1.0, ()
+
+        def sample(self, repeats: int) -> float:
+            if len(orders[-1]) == 2:
+                orders.append([])
+            orders[-1].append(self.model)
+            # The second model takes another time in every leg.
+            return 1.0 if self.model.name == "a" else 1 + spread[0] * (len(started) // 2)
+
+        def stop(self) -> None:
+            pass
+
+    monkeypatch.setattr(races, "_Runner", Runner)
+    for differing, legs in ((0.0, 3), (0.1, 6)):
+        spread[0] = differing
+        started.clear()
+        timed = race([Path("a"), Path("b")], [], rounds=24, watched=1)
+        assert len(started) == 2 * legs
+        assert len(timed.samples[0] or ()) == 8 * legs
+    # Each order is followed by the same one backwards.
+    assert all(first == second[::-1] for first, second in zip(orders[::2], orders[1::2], strict=True))
+
+
+def test_only_an_interval_that_is_below_says_slower() -> None:
+    def claim(model: str, median: float, high: float) -> bool:
+        ours = Row(model, OURS, faster=(median, median, median), error=0.0, interval=(median - 0.01, high))
+        ((_, held),) = run.claims([ours])
+        return held
+
+    assert claim("resnet50", 0.977, 0.985)
+    assert not claim("resnet50", 0.95, 0.97)
+    assert not claim("bert", 1.09, 1.2)  # what is claimed to be faster is so by its median
 
 
 def test_a_run_goes_on_where_it_stopped(
