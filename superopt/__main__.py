@@ -9,6 +9,7 @@ def main() -> None:
         from superopt.cli.main import main as run
     except KeyboardInterrupt:
         sys.stderr.write("superopt: interrupted, nothing was written\n")
+        exec("")  # see superopt.cli.interruption
         sys.exit(130)
     run()
 

@@ -17,6 +17,9 @@ class Watcher:
     def started(self, stage: str) -> None:
         """A stage begins."""
 
+    def advanced(self, what: str) -> None:
+        """A stage that may take minutes has come so far."""
+
     def finished(self, stage: str, seconds: float) -> None:
         """A stage has ended, or failed."""
 

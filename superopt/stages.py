@@ -20,19 +20,17 @@ from superopt.engine.saturate import Limits, Saturation
 from superopt.errors import OptionError
 from superopt.laws.all import POINTS, check_all
 from superopt.laws.laws import LawResult
-from superopt.lowering.lower import lower
 from superopt.models import model as models
 from superopt.models.model import Model
 from superopt.notebook import html_table, html_text
-from superopt.numeric import settle
 from superopt.options import DEFAULT_COST_MODEL, DEFAULT_RULES, LIMITS, Options, check_jobs, check_whole, options
 from superopt.pipeline import cost_model_of, feeds_of, rules_of, sizes_of
-from superopt.prepare import prepared
 from superopt.progress import Clock, Watcher
 from superopt.reporting.render import bytes_text
 from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
 from superopt.search.candidates import Found, Search
+from superopt.search.opening import opened
 from superopt.terms import TensorType
 
 if TYPE_CHECKING:
@@ -245,17 +243,12 @@ def saturated(original: Model, chosen: Options, watcher: Watcher | None = None) 
     seconds = chosen.limit.get("seconds")
     with clock.stage("rules"):
         rules = rules_of(chosen)
-    with clock.stage("lower"):
-        model, ahead = prepared(original)
-        lowered = lower(model, chosen.initializers_are_constant)
-        graph = settle(lowered.graph, context=model.proto)
-    sizes: Mapping[str, int] = {}
-    if any(isinstance(kind, TensorType) and kind.size is None for kind in graph.types):
+    search = opened(original, chosen, clock)
+    if any(isinstance(kind, TensorType) and kind.size is None for kind in search.graph.types):
         # Open dimensions are priced as they are in the most ordinary inputs.
         with clock.stage("sample"):
-            sizes = sizes_of(feeds_of(original, chosen))
-    deadline = None if seconds is None else time.perf_counter() + seconds
-    search = Search(original, lowered, graph, chosen, clock, sizes, deadline, ahead)
+            search = replace(search, sizes=sizes_of(feeds_of(original, chosen)))
+    search = replace(search, deadline=None if seconds is None else time.perf_counter() + seconds)
     saturation = search.saturate(rules, count_classes=True)
     return Saturated(search, rules, saturation, dict(clock.seconds))
 

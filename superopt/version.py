@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 
 __version__ = "0.1.0"
 
@@ -12,6 +11,8 @@ _FOUNDATIONS = ("egglog", "highspy", "numpy", "onnx", "onnx-ir", "onnxruntime", 
 
 def versions() -> dict[str, str]:
     """The versions that a result may depend on, by package; ``absent`` for one that is not installed."""
+    from importlib import metadata  # takes longer to load than all else that `superopt --help` needs of us
+
     found = {"superopt": __version__, "python": platform.python_version()}
     for package in _FOUNDATIONS:
         try:

@@ -269,9 +269,10 @@ def test_progress_is_a_line_per_stage_on_a_terminal_alone() -> None:
         stream = io.StringIO()
         clock = Clock(progress_lines.Lines(Console(file=stream, force_terminal=terminal, width=80)))
         with clock.stage("saturate"):
-            pass
+            clock.watcher.advanced("steps: 3 of 7 verified")
         with pytest.raises(ValueError, match="no"), clock.stage("extract"):
             raise ValueError("no")
+        assert ("steps: 3 of 7 verified" in stream.getvalue()) == terminal
         assert ("saturate" in stream.getvalue()) == terminal
         assert ("extract" in stream.getvalue()) == terminal
         assert list(clock.seconds) == ["saturate", "extract"]
@@ -422,6 +423,12 @@ SENT = "os.kill(os.getpid(), signal.SIGINT)"
     ("when", "code", "said"),
     [
         ("import superopt.search.candidates as s; s.saturate = lambda *_, **__: {sent}", 130, INTERRUPTED),
+        # As in a dataclass that is made while a module is loaded.
+        (
+            "import superopt.search.candidates as s; s.saturate = lambda *_, **__: exec('raise KeyboardInterrupt')",
+            130,
+            INTERRUPTED,
+        ),
         ("import typer; typer.Typer.__call__ = lambda *_, **__: {sent}", 130, INTERRUPTED),
         # From here on there is a result, and it is written and told.
         ("import superopt.result as r; save = r.Result.save; r.Result.save = lambda *a: ({sent}, save(*a))", 0, ""),
@@ -432,7 +439,9 @@ SENT = "os.kill(os.getpid(), signal.SIGINT)"
 def test_an_interruption_leaves_all_or_nothing(when: str, code: int, said: str, folder: Path) -> None:
     words = ["superopt", "optimize", "m.onnx", *FAST]
     text = f"import os, signal, sys, time; {when.format(sent=SENT)}; from superopt.__main__ import main; "
-    done = python("-c", f"{text}sys.argv[:] = {words}; main()")
+    # Python itself ends a module by the signal that it was interrupted by, unless it has forgotten that.
+    Path("late.py").write_text(f"{text}sys.argv[:] = {words}; main()")
+    done = python("-m", "late")
     assert (done.returncode, done.stderr) == (code, said)
     assert ("verified" in done.stdout, Path("m.opt.onnx").exists()) == (code == 0, code == 0)
 

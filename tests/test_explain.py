@@ -20,9 +20,10 @@ from superopt.errors import EvaluationError, ModelError, OptionError
 from superopt.explanation.applications import Applications
 from superopt.explanation.cells import Cells
 from superopt.explanation.constants import ConstantValues
-from superopt.explanation.derivation import Step, derive, numbered, step_of
+from superopt.explanation.derivation import Step, derive, step_of
 from superopt.explanation.document import Explanation, GraphDocument
 from superopt.explanation.explain import Way, derivation_of, graph_document, ways
+from superopt.explanation.numbering import numbered
 from superopt.explanation.of_pair import explain_pair
 from superopt.explanation.smallest import Reached, smallest
 from superopt.explanation.text import summary
@@ -371,6 +372,20 @@ def test_the_bodies_of_a_run_are_told_by_the_way_to_them(tmp_path: Path) -> None
     index: Explanation = json.loads((tmp_path / "why" / "index.json").read_text())
     assert [graph["place"] for graph in index["graphs"]][:2] == ["", "If(y).then_branch"]
     assert "## If(y).then_branch" in (tmp_path / "why" / "index.md").read_text()
+
+
+def test_whoever_watches_is_told_how_far_an_explanation_is() -> None:
+    told: list[str] = []
+
+    class Told(Watcher):
+        def advanced(self, what: str) -> None:
+            told.append(what)
+
+    proto = model_of(CONV)
+    result = optimize(proto, rules=SETS, select="modelled", max_growth="none").model
+    explain_pair(load(proto), load(result), options(rules=SETS), Clock(Told()))
+    assert told[:3] == [f"steps: {count} of 3 verified" for count in (1, 2, 3)]
+    assert told[3:] == [f"smallest set: search {count}, under {3 if count == 1 else 2} rules" for count in (1, 2, 3, 4)]
 
 
 def test_a_result_with_other_weights_is_not_found() -> None:

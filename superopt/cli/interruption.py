@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeAlias
+
+Handler: TypeAlias = "Callable[[int, FrameType | None], Any] | int | None"
+"""What is done about ^C; None for a handler that is not Python's."""
 
 
 def ignore_interrupts() -> None:
@@ -12,7 +18,16 @@ def ignore_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def heed_interrupts() -> None:
-    """^C raises ``KeyboardInterrupt`` again."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+def forget_interruption() -> None:
+    """Lets an interruption that was caught be over.
+
+    CPython remembers one that left an ``exec`` of text, as dataclasses and named tuples do, and ends the process by the
+    signal in the end, whoever caught it. The next ``exec`` of text forgets it.
+    """
+    exec("")  # there is no other way
+
+
+def heed_interrupts(as_before: Handler) -> None:
+    """^C does again what it did before."""
+    if as_before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, as_before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn, cast
@@ -12,7 +13,7 @@ import typer
 from superopt.cli import cost_commands, model_commands, research_commands, rules_commands
 from superopt.cli.app import app
 from superopt.cli.complaints import complain, complain_internal
-from superopt.cli.interruption import heed_interrupts, ignore_interrupts
+from superopt.cli.interruption import forget_interruption, heed_interrupts, ignore_interrupts
 from superopt.errors import InputError, SuperoptError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -29,6 +30,7 @@ _UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits with its code; a fault of the user's, or of ours, is one line on stderr."""
+    before = signal.getsignal(signal.SIGINT)
     try:
         code = _run(args)
         # What libraries do at exit is not to be interrupted: the process would end by the signal, and not by its code.
@@ -36,8 +38,9 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         ignore_interrupts()
         code = INTERRUPTED
+    forget_interruption()
     if args is not None:  # called from Python, which goes on
-        heed_interrupts()
+        heed_interrupts(before)
     sys.exit(code)
 
 

@@ -25,6 +25,10 @@ class Lines(Watcher):
             self._status = self._console.status(stage)
             self._status.start()
 
+    def advanced(self, what: str) -> None:
+        if self._status is not None:
+            self._status.update(what)
+
     def finished(self, stage: str, seconds: float) -> None:
         if self._status is not None:
             self._status.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
@@ -15,15 +15,12 @@ from superopt.explanation.explain import class_names
 from superopt.explanation.guilt import Region, fails_verification, region_of
 from superopt.explanation.suspects import Suspects, suspects
 from superopt.laws.instances_content import described
-from superopt.lowering.lower import lower
 from superopt.models.model import Model
-from superopt.numeric import settle
 from superopt.options import Options
 from superopt.pipeline import cost_model_of, feeds_of, rules_of, sizes_of, with_libraries
-from superopt.prepare import prepared
 from superopt.progress import Clock
 from superopt.rules import RuleSet
-from superopt.search.candidates import Search
+from superopt.search.opening import opened
 from superopt.verification.verdict import Verifier, bound_of
 from superopt.version import versions
 
@@ -81,13 +78,10 @@ def bisect(original: Model, options: Options, clock: Clock) -> Bisected:
     """
     original = with_libraries(original, options)
     rules, cost_model = rules_of(options), cost_model_of(options)
-    with clock.stage("lower"):
-        start, ahead = prepared(original)
-        lowered = lower(start, options.initializers_are_constant)
-        graph = settle(lowered.graph, context=start.proto)
+    search = opened(original, options, clock)
     with clock.stage("sample"):
         feeds = feeds_of(original, options)
-    search = Search(original, lowered, graph, options, clock, sizes_of(feeds), None, ahead)
+    search = replace(search, sizes=sizes_of(feeds))
     check = Verifier(original, feeds, options, clock, bound_of(rules))
     descent = Descent(search)
     with clock.stage("bisect"):

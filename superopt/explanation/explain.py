@@ -12,7 +12,7 @@ from superopt.engine.saturate import Saturation
 from superopt.explanation.applications import Applications
 from superopt.explanation.cells import LEAVES
 from superopt.explanation.constants import ConstantValues
-from superopt.explanation.derivation import Derivation, Observer, derive, numbered, same_graph
+from superopt.explanation.derivation import Derivation, Observer, derive
 from superopt.explanation.document import (
     FORMAT,
     Explanation,
@@ -23,6 +23,7 @@ from superopt.explanation.document import (
     smallest_document,
     step_document,
 )
+from superopt.explanation.numbering import numbered, same_graph
 from superopt.explanation.smallest import Reached, smallest
 from superopt.explanation.verdicts import Examiner
 from superopt.lowering.lower import Lowered
@@ -81,7 +82,7 @@ def explained(
         with clock.stage("smallest set"):
             # What no step changed costs the same under any rules.
             goals = [way.goal for way, graph in zip(found, graphs, strict=True) if graph["steps"]]
-            least = smallest(goals, _matched(found, rules), likely, cost_model, seconds)
+            least = smallest(goals, _matched(found, rules), likely, cost_model, seconds, clock.watcher)
     return {
         "format": FORMAT,
         "versions": versions(),
@@ -110,10 +111,10 @@ def graph_document(way: Way, rules: RuleSet) -> GraphDocument:
     names = class_names(way.search.lowered, way.search.graph, egraph)
     derivation = derivation_of(way, rules)
     examiner = Examiner(ConstantValues(egraph), rules, way.search.sizes)
-    steps: list[StepDocument] = [
-        step_document(number, step, examiner.judge(step), rules, names, count)
-        for number, (step, count) in enumerate(zip(derivation.steps, derivation.sizes, strict=True), 1)
-    ]
+    steps: list[StepDocument] = []
+    for number, (step, count) in enumerate(zip(derivation.steps, derivation.sizes, strict=True), 1):
+        way.search.clock.watcher.advanced(f"steps: {number} of {len(derivation.steps)} verified")
+        steps.append(step_document(number, step, examiner.judge(step), rules, names, count))
     end = numbered(derivation.end)
     if not same_graph(end, way.result):
         folding, end = _folding(way, len(steps) + 1, names)

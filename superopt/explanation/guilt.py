@@ -24,13 +24,11 @@ from superopt.explanation.verdicts import Examiner, judged
 from superopt.inputs.sample import sample
 from superopt.instantiate import instantiate
 from superopt.laws.runtime import model_of, written
-from superopt.lowering.lower import lower
 from superopt.models.model import load
-from superopt.numeric import settle
 from superopt.rules import RuleSet
 from superopt.search.candidates import Search
+from superopt.search.opening import opened
 from superopt.search.soundness import attempt
-from superopt.terms import TermGraph
 from superopt.verification.verdict import Verifier, bound_of
 
 Array = NDArray[Any]
@@ -153,10 +151,8 @@ def fails_verification(region: Region, search: Search, rules: RuleSet, cost_mode
     model = load(region.model)
     options = replace(search.options, rules=("default",), input_shape={}, inputs=None, max_growth=None)
     try:
-        lowered = lower(model)
-        graph: TermGraph = settle(lowered.graph, context=model.proto)
         feeds = sample(model, seed=options.seed)
-        inner = Search(model, lowered, graph, options, search.clock, {}, None)
+        inner = opened(model, options, search.clock)
         check = Verifier(model, feeds, options, search.clock, bound_of(rules))
         tried = attempt(Descent(inner), rules.only(region.rule), cost_model, check)
     except SuperoptError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from superopt.cost import CostModel
 from superopt.errors import SuperoptError
 from superopt.extraction import extract
+from superopt.progress import Watcher
 from superopt.rules import RuleSet
 from superopt.search.candidates import Search
 
@@ -44,11 +45,13 @@ class Smallest:
 
 
 def smallest(
-    goals: Sequence[Reached], rules: RuleSet, likely: Sequence[str], cost_model: CostModel, seconds: float
-) -> Smallest:
+    goals: Sequence[Reached], rules: RuleSet, likely: Sequence[str], cost_model: CostModel, seconds: float,
+    watcher: Watcher | None = None,
+) -> Smallest:  # fmt: skip
     """The rules that are left when as many as possible were left out, one by one, within some seconds.
 
-    ``likely`` are those that led to the result; the others are tried only if these do not suffice.
+    ``likely`` are those that led to the result; the others are tried only if these do not suffice. ``watcher`` is told
+    before each search.
     """
     started = time.perf_counter()
     trials = 0
@@ -56,6 +59,7 @@ def smallest(
     def reaches(names: Sequence[str]) -> bool:
         nonlocal trials
         trials += 1
+        (watcher or Watcher()).advanced(f"smallest set: search {trials}, under {len(names)} rules")
         kept = set(names)
         chosen = RuleSet(tuple(rule for rule in rules if rule.name in kept))
         try:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import cast
 
 from superopt.errors import EvaluationError
 from superopt.inputs.feeds import Feeds
 from superopt.models.model import Model
 from superopt.options import Options
 from superopt.progress import Clock
-from superopt.reporting.report import Error, Output
+from superopt.reporting.report import Output
 from superopt.rules import RuleSet
-from superopt.verification.distance import Error as Distance
 from superopt.verification.evidence import Evidence, chaotic_outputs, gather
 from superopt.verification.verify import Verification, verify
 from superopt.verification.verify_regions import verify_regions
@@ -90,30 +90,4 @@ def outputs(verification: Verification | None) -> list[Output]:
     """A verification's outputs, for a report."""
     if verification is None:
         return []
-    return [
-        {
-            "name": check.name,
-            "type": check.type,
-            "difference": _error(check.difference),
-            "original_error": _error(check.original_error),
-            "new_error": _error(check.new_error),
-            "noise": check.noise,
-            "top1": check.top1,
-            "top5": check.top5,
-            "problem": check.problem,
-        }
-        for check in verification.outputs
-    ]
-
-
-def _error(distance: Distance | None) -> Error | None:
-    if distance is None:
-        return None
-    return {
-        "max_abs": distance.max_abs,
-        "mean_abs": distance.mean_abs,
-        "max_rel": distance.max_rel,
-        "mean_rel": distance.mean_rel,
-        "max_ulp": distance.max_ulp,
-        "mean_ulp": distance.mean_ulp,
-    }
+    return [cast(Output, asdict(check)) for check in verification.outputs]
