@@ -144,6 +144,30 @@ WRONG = {
         " when rank(c) == rank(w), along(c, 1, rank(w), dim(b, 0))\n only if constant(w, b, c)",
         "typed",
     ),
+    "an index into what is stretched": (
+        "exact\n Gather(Max(x, y), c, axis=0) => Max(Gather(x, c, axis=0), Gather(y, c, axis=0))\n"
+        " when rank(x) == rank(y), dtype(x) == 'float32'",
+        "agrees",
+    ),
+    "integers that a float does not hold": (
+        "reassociates\n Cast(Cast(x, to='float32'), to='int32') => x\n when dtype(x) == 'int32'",
+        "agrees",
+    ),
+    "another integer behind a float": (
+        "reassociates\n Cast(Cast(x, to='float32'), to='int8') => Neg(x)\n when dtype(x) == 'int8'",
+        "agrees",
+    ),
+    "a comparison of floats that are one for two integers": (
+        "reassociates\n Less(Cast(x, to='float32'), Cast(y, to='float32')) => Less(x, y)\n when dtype(x) == 'int32', "
+        "dtype(y) == 'int32'",
+        "agrees",
+    ),
+    "the sign of a zero that is chosen": ("exact\n Where(c, x, x) => x\n when fits(c, x)", "agrees"),
+    "a quotient by what has no reciprocal": (
+        "reassociates\n Mul(Div(x, c), y) => Mul(x, Div(y, c))\n"
+        " when dtype(x) == 'float32', same_shape(x, y), fits(c, x), positive(c)",
+        "agrees",
+    ),
     "the sign of a sum of zeros": ("exact\n Neg(Add(x, y)) => Sub(Neg(x), y)\n when floating(x)", "agrees"),
 }
 
@@ -174,6 +198,9 @@ RIGHT = {
     ),
     "blocks moved there and back": ('exact\n DepthToSpace(SpaceToDepth(x, blocksize=n), blocksize=n, mode="DCR") => x'),
     "a root that is not a number on the left either": "reassociates ignoring nan\n Mul(Sqrt(x), Sqrt(x)) => x",
+    "small integers through a float": (
+        "reassociates\n Cast(Cast(x, to='float32'), to='int8') => x\n when dtype(x) == 'int8'"
+    ),
     "an approximation within its bound": "approximates within 0.2\n Tanh(x) => Tanh(Mul(x, scalar(0.9, like=x)))",
 }
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from superopt.errors import InferenceError
 from superopt.expressions import Binding, Bound, evaluate
 from superopt.instantiate import holds, instantiate, numbers_match
-from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content
+from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content, tiny
 from superopt.laws.instances_contrast import CONTRASTS
 from superopt.laws.instances_dice import DTYPES, INTS, Dice, static
 from superopt.laws.instances_draft import Draft, Rejected, grow
@@ -135,6 +135,7 @@ def _attempt(rule: Rule, clues: Clues, dice: Dice, dropped: int | None, number: 
     if clues.windows > 1 and number % 3 == 2:
         dice.contrast = CONTRASTS[number // 3 % len(CONTRASTS)]
         dice.contrast_kernel, dice.contrast_places = dice.pick((2, 3)), dice.pick((1, 2))
+    dice.tiny = bool(clues.read) and (number % 8 == 6 if dropped is None else number % 2 == 0)
     dice.outputs = clues.outputs
     draft = Draft(dice, _evaluated)
     draft.constant = clues.constant | {name for name in clues.either if dice.chance(0.5)}
@@ -267,7 +268,8 @@ def _content(name: str, tensor: TensorType, draft: Draft, clues: Clues) -> Array
         style = dice.pick(("zeros", "ones", "equal", "sparse"))
     else:
         style = dice.pick(PLAIN_STYLES)
-    return content(tensor, style, dice, clues.numbers, draft.bounds.get(name))
+    made = content(tensor, style, dice, clues.numbers, draft.bounds.get(name))
+    return tiny(made) if dice.tiny and dice.chance(0.9 if read else 0.5) else made
 
 
 def _conditions(rule: Rule, dropped: int | None, worthwhile: bool) -> tuple[list[Expr], list[Expr]]:
@@ -379,7 +381,9 @@ def _dtypes(applied: list[Apply]) -> tuple[str, ...]:
     for part in applied:
         spec = operator(part.op)
         arity = 1 if spec is None or spec.arity is None else spec.arity
-        taken.append([dtype for dtype in DTYPES if available(part.op, (dtype,) + (None,) * (arity - 1), NEWEST_OPSET)])
+        place = 1 if part.op == "Where" else 0
+        types = [tuple(dtype if at == place else None for at in range(arity)) for dtype in DTYPES]
+        taken.append([kind[place] for kind in types if available(part.op, kind, NEWEST_OPSET)])
     common = [dtype for dtype in DTYPES if taken and all(dtype in one for one in taken)]
     return tuple(common or [dtype for dtype in DTYPES if any(dtype in one for one in taken)] or DTYPES)
 

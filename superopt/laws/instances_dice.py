@@ -30,8 +30,9 @@ class Dice:
     ``large`` asks for sizes at which kernels change their blocking. ``wanted`` are values that the rule's text compares
     attributes and sizes with. A ``plain`` draft has windows without strides, dilations, pads and groups. A bundle
     has ``outputs`` that are asked for. A ``grouped`` draft has several groups where it can, and several channels in
-    each. A draft with a ``contrast`` has windows of two kinds, by turns, that differ in this attribute. What was chosen
-    before is likely chosen again.
+    each. A draft with a ``contrast`` has windows of two kinds, by turns, that differ in this attribute. In a ``tiny``
+    draft many numbers are of a magnitude whose reciprocal their type does not have. What was chosen before is likely
+    chosen again.
     """
 
     random: random.Random
@@ -45,6 +46,7 @@ class Dice:
     contrast_kernel: int = 2
     contrast_places: int = 2
     contrast_turn: bool = False
+    tiny: bool = False
     _memory: dict[str, list[AttrValue]] = field(default_factory=dict)
     _sizes: list[int] = field(default_factory=list)
 

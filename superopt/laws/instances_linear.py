@@ -260,10 +260,14 @@ def matmul(request: Request, dice: Dice) -> Proposal:
             lead = tuple(front)
         elif dice.chance(0.4):
             lead = tuple(dice.pick((1, 2, 3)) for _ in range(dice.between(1, 2)))
-        inner = dice.size()
+        again = dice.again("inner", dice.size(), 0.25)
+        inner = again if isinstance(again, int) else 1
         kind = dice.random.random()
-        if kind < 0.5:
+        if kind < 0.45:
             a, b = (*lead, rows, inner), (inner, columns)
+        elif kind < 0.55:
+            # One matrix times many.
+            a, b = (rows, inner), (*(lead or (dice.pick((1, 2, 3)),)), inner, columns)
         elif kind < 0.8:
             a, b = (*lead, rows, inner), (*under(dice, lead), inner, columns)
         elif kind < 0.87:
@@ -281,17 +285,19 @@ def matmul(request: Request, dice: Dice) -> Proposal:
         lead = a[:-2]
         kind = dice.random.random()
         b = (inner, columns) if kind < 0.6 else (*under(dice, lead), inner, columns)
-        if 0.6 < kind < 0.72:
+        if hint is not None and len(hint) > max(len(a), 2) and dice.chance(0.7):
+            b = (*hint[:-2], inner, columns)
+        elif 0.6 < kind < 0.72:
             b = (dice.pick((1, 2, 3)), *b)
         if kind > 0.93:
             b = (inner,)
     elif a is None and b is not None:
         inner = b[-2] if len(b) >= 2 else b[0] if b else 1
         lead = b[:-2] if dice.chance(0.5) else tuple(dice.pick((1, 2)) for _ in range(dice.between(0, 2)))
-        if hint is not None and len(hint) >= 2:
+        if hint is not None and len(hint) >= 2 and dice.chance(0.9):
             a = (*hint[:-1], inner)
         else:
-            a = (*lead, dice.size(), inner) if dice.chance(0.93) else (inner,)
+            a = (*lead, dice.size(), inner) if dice.chance(0.85) else (inner,)
     return Proposal([a, b])
 
 

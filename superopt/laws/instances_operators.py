@@ -243,7 +243,7 @@ _USUAL_EQUATIONS = (
 def _stft(request: Request, dice: Dice) -> Proposal:
     length, x = dice.between(1, 9), request.shape(0)
     if x is None:
-        x = (dice.between(1, 3), length + dice.between(0, 20), *((1,) if dice.chance(0.3) else ()))
+        x = (dice.between(1, 3), length + dice.between(0, 20), *((dice.pick((1, 2)),) if dice.chance(0.4) else ()))
     one, step = request.int("onesided"), dice.between(1, length)
     attrs = {"frame_step": step, "frame_length": length, "onesided": dice.pick((0, 1)) if one is None else one}
     return Proposal([x, (length,)], dict(attrs))

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from superopt.errors import EvaluationError, InferenceError
 from superopt.kernels import FLOAT64, DivisionFault, NotInRing, evaluate_graph, modular
-from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, trace
+from superopt.laws.differences import equal_bits, first_of
+from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, rounds_alike, trace
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, signed_zeros, special, whole
 from superopt.laws.runtime import Program, program, run
@@ -92,8 +93,8 @@ def judge_sides(instance: Instance, right: TermGraph, *, in_runtime: bool = True
         with np.errstate(all="ignore"):
             real = _over_reals(sides, specials)
     except EvaluationError:
-        # No value on the left (an index out of range, an integer divided by zero), or no kernel.
-        return SILENT
+        # No value on a side (an index out of range, an integer divided by zero), or no kernel: the runtime knows which.
+        ring, real = None, SILENT
     if real.finding is not None or not in_runtime:
         return Verdict(real.finding, real.telling or ring is not None)
     with np.errstate(all="ignore"):
@@ -128,6 +129,11 @@ class _Sides:
     @property
     def rule(self) -> Rule:
         return self.instance.rule
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether both sides are computed alike by every runtime."""
+        return rounds_alike(self.instance.left) and rounds_alike(self.right)
 
     @cached_property
     def program(self) -> Program:
@@ -282,15 +288,18 @@ def _compare(
     values: tuple[list[Array], list[Array]] | None = None,
 ) -> Verdict:  # fmt: skip
     """Whether values differ by no more than their bounds allow; by default the values that have the bounds."""
-    telling = False
+    telling, allowed = False, np.zeros(())
     sound = all(np.all(np.isfinite(array)) for array in arrays.values() if array.dtype.kind == "f")
     for place, (mine, other) in enumerate(zip(left, right, strict=True)):
         first, second = (mine.value, other.value) if values is None else (values[0][place], values[1][place])
         bound = np.nan_to_num(mine.bound + other.bound, nan=np.inf, posinf=np.inf)
+        if values is not None and first.dtype.kind in "iub" and sides.alike:
+            # What decided it is rounded the same way on both sides, or is no longer the same number.
+            bound = np.zeros_like(bound)
         if first.shape != second.shape:
             return sides.finding(f"different shapes {where}", arrays, first, second)
         if first.dtype.kind != "f":
-            wrong = (first != second) & (bound == 0)
+            wrong, allowed = (first != second) & (bound == 0), np.zeros(())
             telling = telling or bool(np.any(bound == 0))
         else:
             a, b = first.astype(np.float64), second.astype(np.float64)
@@ -309,7 +318,7 @@ def _compare(
             scale = np.max(np.abs(a), initial=0.0, where=finite)
             telling = telling or bool(np.any(finite & (bound <= 0.01 * scale)))
         if np.any(wrong):
-            return sides.finding(f"different {where}", arrays, first, second)
+            return sides.finding(f"different {where}{first_of(wrong, first, second, allowed)}", arrays, first, second)
     return Verdict(None, telling)
 
 
@@ -366,8 +375,9 @@ def _same_bits(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
     for mine, other in zip(ran["left"], ran["right"], strict=True):
         if mine.shape != other.shape or mine.dtype != other.dtype:
             return sides.finding("different shapes in onnxruntime", arrays, mine, other)
-        if not np.all(_equal_bits(mine, other, sides.rule)):
-            return sides.finding("different bits in onnxruntime", arrays, mine, other)
+        wrong = ~equal_bits(mine, other, sides.rule)
+        if np.any(wrong):
+            return sides.finding(f"different bits in onnxruntime{first_of(wrong, mine, other)}", arrays, mine, other)
     return Verdict(None, True)
 
 
@@ -377,18 +387,3 @@ def _refused(sides: _Sides, arrays: Mapping[str, Array], message: str) -> Verdic
     if isinstance(alone, str) or "NOT_IMPLEMENTED" in message or "INVALID_GRAPH" in message:
         return SILENT
     return sides.finding(f"onnxruntime refuses the right side: {message}", arrays, alone["left"][0], np.zeros(0))
-
-
-def _equal_bits(left: Array, right: Array, rule: Rule) -> NDArray[np.bool_]:
-    if left.dtype.kind != "f":
-        return np.asarray(left == right)
-    bits = np.dtype(f"u{left.dtype.itemsize}")
-    same = np.ascontiguousarray(left).view(bits) == np.ascontiguousarray(right).view(bits)
-    same |= np.isnan(left) & np.isnan(right)
-    if "signed-zero" in rule.ignoring:
-        same |= left == right
-    if "nan" in rule.ignoring:
-        same |= np.isnan(left) | np.isnan(right)
-    if "infinity" in rule.ignoring:
-        same |= ~np.isfinite(left) | ~np.isfinite(right)
-    return np.asarray(same)

@@ -19,14 +19,14 @@ from superopt.laws.exclusion import excluding
 from superopt.laws.instances import Instance, instances, summary
 from superopt.laws.instances_content import described
 from superopt.laws.judge import Finding, Part, judge, judge_large, judge_variant
-from superopt.laws.runtime import model_of
+from superopt.laws.runtime import model_of, written
 from superopt.laws.variants import in_short_type, with_symbol
 from superopt.rules import Rule
 
 LARGE_POINTS = 3
 SHRINKING_POINTS = 96
 FIRING_POINTS = 8
-IDLE_POINTS = 24
+IDLE_POINTS = 96
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Counterexample:
         """All of it, for a terminal."""
         lines = [f"{self.part}: {self.evidence}", f"with {self.bindings}", self.model.rstrip(), self.inputs]
         lines += [f"left  = {self.left}", f"right = {self.right}"] if self.left or self.right else []
-        lines += [f"no such instance was found with: when {self.excluded_by}"] if self.excluded_by else []
+        lines += [f"no instance fails that meets: when {self.excluded_by}"] if self.excluded_by else []
         return "\n".join(line for line in lines if line)
 
 
@@ -166,9 +166,12 @@ def shown(finding: Finding) -> Counterexample:
     if finding.right is not None:
         graphs["right"] = finding.right
     model = onnx.printer.to_text(model_of(graphs, typed=True))
+    # What types come out as does not depend on contents that nothing looks at.
+    hidden = finding.instance.unread if finding.part == "typed" else frozenset()
+    arrays = {written(name): array for name, array in finding.instance.arrays.items() if name not in hidden}
     return Counterexample(
         finding.part, finding.evidence, summary(finding.instance), model,
-        described(finding.instance.arrays), _text(finding.left_value), _text(finding.right_value),
+        described(arrays), _text(finding.left_value), _text(finding.right_value),
     )  # fmt: skip
 
 
