@@ -230,7 +230,7 @@ def test_functions_are_given_as_many_arguments_as_they_take(condition: str, what
 
 
 def test_a_star_stands_for_any_number_of_arguments() -> None:
-    assert parse("rule a: exact\n  Concat(*xs, axis=a) => Concat(*xs, axis=own_axis(a, *xs))\n  when same_rank(*xs)\n")
+    assert parse("rule a: exact\n  Concat(*xs, axis=a) => Concat(*xs, axis=own_axis(a, *xs))\n  when same_shape(*xs)\n")
 
 
 @pytest.mark.parametrize(

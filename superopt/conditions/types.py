@@ -59,7 +59,6 @@ def varying(*values: Value | tuple[Value, ...]) -> bool:
     return not any(value.constant for value in all_values(values))
 
 
-@predicate()
 def same_rank(*values: Value | tuple[Value, ...]) -> bool:
     """All have the same rank."""
     return len({value.rank for value in all_values(values)}) == 1
