@@ -15,6 +15,8 @@ from onnx import helper
 from superopt.errors import EvaluationError, OptionError
 from superopt.kernels import is_float
 from superopt.models.divisions import divisions, trapped
+from superopt.models.extent import largest_value, most_bytes
+from superopt.models.functions import MOST_NODES, written_out
 from superopt.models.model import Model, serialized
 
 Value: TypeAlias = Any
@@ -45,6 +47,10 @@ class Runner:
         the model's own where it is a ``Model``. ``profile`` begins the name of the file that
         ``session.end_profiling()`` writes.
         """
+        proto = model.proto if isinstance(model, Model) else model
+        if written_out(proto) > MOST_NODES:
+            raise EvaluationError("its functions call each other without end, or are far too many when written out")
+        self._proto = None if optimized else proto
         options = ort.SessionOptions()
         if profile is not None:
             options.enable_profiling = True
@@ -82,7 +88,13 @@ class Runner:
         self._plain_outputs = not any(_is_small_float(kind) for kind in self.output_types.values())
 
     def run(self, feed: Feed) -> dict[str, Value]:
-        """The outputs by name. Raises EvaluationError where onnxruntime fails."""
+        """The outputs by name. Raises EvaluationError where onnxruntime fails, and where it would take far too much
+        memory for a single value: the system ends who asks for that."""
+        if self._proto is not None:
+            shapes = {name: value.shape for name, value in feed.items() if isinstance(value, np.ndarray)}
+            largest = largest_value(self._proto, shapes)
+            if largest > most_bytes():
+                raise EvaluationError(f"a value of {largest:,} bytes, too large to be run here")
         try:
             if self._plain_outputs and all(_is_native(value) for value in feed.values()):
                 results = self.session.run(None, dict(feed))

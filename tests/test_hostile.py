@@ -15,7 +15,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.errors import InputError, ModelError
+from superopt.errors import EvaluationError, InputError, ModelError
+from superopt.evaluate import Runner
+from superopt.models.extent import largest_value
+from superopt.models.functions import written_out
+from superopt.models.inference import may_propagate
 from superopt.models.model import load
 from superopt.rule_text import load as load_rules
 from tests.rounds import CASES, same_bits, session
@@ -400,5 +404,102 @@ def test_what_is_no_model_at_all_is_one_line(source: Any) -> None:
 
 @pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no such device here")
 def test_a_device_is_no_model() -> None:
-    with pytest.raises(ModelError, match="a device, expected a file"):
+    with pytest.raises(ModelError, match="a device or a pipe, expected a file"):
         load("/dev/zero")
+
+
+def test_a_pipe_is_no_model(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ModelError, match="a device or a pipe, expected a file"):
+        load(tmp_path / "pipe")
+
+
+def functions_of(count: int, calls: int, around: bool = False) -> onnx.ModelProto:
+    """Functions each of which calls the next so many times; the last the first, if they go ``around``."""
+
+    def body(index: int) -> onnx.FunctionProto:
+        last = index + 1 == count and not around
+        names = ["x", *(f"v{call}" for call in range(calls - 1)), "y"]
+        nodes = [
+            helper.make_node("Relu" if last else f"f{(index + 1) % count}", [a], [b], domain="" if last else "my")
+            for a, b in itertools.pairwise(names)
+        ]
+        return helper.make_function("my", f"f{index}", ["x"], ["y"], nodes, opsets)
+
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("f0", ["x"], ["y"], domain="my")], "g", info[:1], info[1:])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=[body(i) for i in range(count)])
+
+
+@pytest.mark.parametrize(
+    "model", [functions_of(1, 1, True), functions_of(3, 2, True), functions_of(600, 1), functions_of(50, 2)],
+    ids=["itself", "around", "deep", "two to the fiftieth"],
+)  # fmt: skip
+def test_functions_without_end_are_left_alone(model: onnx.ModelProto) -> None:
+    assert superopt.optimize(model).model.SerializeToString() == model.SerializeToString()
+
+
+def test_two_functions_of_one_name_are_left_alone() -> None:
+    model = functions_of(1, 1)
+    model.functions.append(model.functions[0])
+    assert superopt.optimize(model).model.SerializeToString() == model.SerializeToString()
+
+
+@pytest.mark.parametrize("count", [5, 40, 70])
+def test_functions_are_counted_as_they_are_written_out(count: int) -> None:
+    assert written_out(functions_of(count, 2)) == 2 ** (count + 1) - 1
+    assert written_out(functions_of(count, 2, True)) == float("inf")
+
+
+def test_what_doubles_without_end_is_not_run() -> None:
+    nodes = [helper.make_node("Concat", [f"v{i}", f"v{i}"], [f"v{i + 1}"], axis=0) for i in range(50)]
+    nodes.append(helper.make_node("Add", ["x", "v50"], ["y"]))
+    info = [helper.make_tensor_value_info(name, TensorProto.INT64, None if name == "y" else [1]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", info[:1], info[1:], [numpy_helper.from_array(np.ones(1, np.int64), "v0")])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert not superopt.optimize(made).report["changed"]
+    assert not may_propagate(made)
+    graph.node[0].input[:] = ["x", "x"]
+    made.graph.CopyFrom(graph)
+    assert largest_value(made, {"x": (1,)}) == 8 << 50
+    with pytest.raises(EvaluationError, match="too large to be run here"):
+        Runner(made).run({"x": np.ones(1, np.int64)})
+
+
+@pytest.mark.parametrize(
+    ("places", "shape"),
+    [([0, 8], [4, 2]), ([-1, 2], [4, 2]), ([[0, 0], [4, 1]], [4, 2]), ([0, 1], [0, 2]), ([0, 1, 2], [4, 2])],
+)
+def test_sparse_tensors_hold_what_is_in_them(places: list[Any], shape: list[int]) -> None:
+    values = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.asarray(places, np.int64), "i"), shape)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", info[:1], info[1:])
+    graph.sparse_initializer.append(sparse)
+    with pytest.raises(ModelError, match="sparse tensor 'w': indices"):
+        superopt.optimize(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def stored_beside(tmp_path: Path, location: str, **entries: str) -> Path:
+    """A model that adds a stored tensor of four floats."""
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, value in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=value)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", info[:1], info[1:], [tensor])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    return tmp_path / "m.onnx"
+
+
+def test_a_length_that_is_not_said_is_what_the_tensor_takes(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(np.arange(100, dtype=np.float32).tobytes())
+    result = superopt.optimize(stored_beside(tmp_path, "data", offset="40"), select="modelled")
+    assert result.report["verified"]
+    assert numpy_helper.to_array(result.model.graph.initializer[0]).tolist() == [10, 11, 12, 13]
+
+
+def test_a_location_that_no_system_takes_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="File name too long"):
+        superopt.optimize(stored_beside(tmp_path, "a" * 5000))

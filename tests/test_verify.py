@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import superopt
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
@@ -394,3 +395,17 @@ def test_original_that_optimizations_break_is_judged_without_them() -> None:
     runs = gather(model, sample(model)).runs_optimized()
     result = judged(model, model, numeric="exact")
     assert result.agree, f"{result.reason} (optimized: {runs})"
+
+
+def test_a_sequence_may_be_longer_on_another_feed() -> None:
+    """As many maps come out as rows go in, and the truth is known of the first feed alone."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 2]>
+    g (float[n, 2] x) => (seq(map(int64, float)) y) {
+        a = Identity(x)
+        p = Softmax(a)
+        y = ai.onnx.ml.ZipMap<classlabels_int64s = [0, 1]>(p)
+    }""")
+    report = superopt.optimize(model, select="modelled").report
+    assert report["verified"]
+    assert report["changed"]
+    assert len(report["feeds"]) > 1

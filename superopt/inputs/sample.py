@@ -56,6 +56,9 @@ class _Input:
 _MOST_NUMBERS = 1 << 28
 """Numbers that are made up for one feed: each takes 8 bytes on the way, a few times over."""
 
+_MOST_CHOSEN = 1 << 24
+"""The same where the sizes are chosen here: what comes of larger ones is slow, and shows no more."""
+
 FEEDS = 3
 """How many inputs models are compared on, where nothing speaks for more."""
 
@@ -333,8 +336,9 @@ def _attempt(
     shapes = {item.name: tuple(sizes[d] if isinstance(d, str) else d for d in item.dims or ()) for item in inputs}
     what = ", ".join(f"{name}{list(shape)}" for name, shape in shapes.items())
     count = sum(math.prod(shape) for shape in shapes.values())
-    if count > _MOST_NUMBERS:
-        return f"{what}: {count:,} numbers to make up, at most {_MOST_NUMBERS:,} are"
+    most = _MOST_CHOSEN if sizes else _MOST_NUMBERS
+    if count > most:
+        return f"{what}: {count:,} numbers to make up, at most {most:,} are"
     plan = Plan(plan.integers, plan.positive, _time(inputs, shapes))
     feed: dict[str, Value] = {}
     for item in inputs:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import onnx
@@ -12,19 +13,24 @@ from onnx import inliner
 from superopt.models.model import Model, standard_domain
 from superopt.models.scopes import subgraphs
 
+MOST_NODES = 1 << 20
+"""Nodes that functions may be written out to."""
+
 
 def without_calls(model: Model) -> Model:
     """The model with its functions written out at every call, under unique names; the same object where there is no
-    call, or the inliner does not take the model.
+    call, the inliner does not take the model, or it would become too large.
 
     A function that is of other opsets than the model stays, with its definition.
     """
     called = {(standard_domain(node.domain), node.op_type) for node in _nodes(model.proto)}
     if not any((standard_domain(function.domain), function.name) in called for function in model.proto.functions):
         return model
+    if written_out(model.proto) > MOST_NODES:
+        return model
     try:
         proto = inliner.inline_local_functions(model.proto)
-    except (EncodeError, RuntimeError, ValueError):
+    except (EncodeError, RuntimeError, ValueError, onnx.checker.ValidationError):
         return model
     return replace(model, proto=proto, source=None)
 
@@ -36,3 +42,55 @@ def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         node = waiting.pop()
         yield node
         waiting.extend(inner for graph in subgraphs(node) for inner in graph.node)
+
+
+def written_out(proto: onnx.ModelProto) -> float:
+    """The nodes that a model has when all its functions are written out; infinity where one calls itself, or where two
+    have one name."""
+    functions = {_name(function.domain, function.name): function for function in proto.functions}
+    if len(functions) < len(proto.functions):
+        return math.inf
+    sizes: dict[tuple[str, str], float] = {}
+    entered: set[tuple[str, str]] = set()
+    # Twice on the stack: to look at what it calls, and to add that up.
+    stack = list(functions)
+    while stack:
+        name = stack[-1]
+        if name in sizes:
+            stack.pop()
+            continue
+        called = _called(functions[name].node, functions)
+        waiting = [inner for inner in called if inner not in sizes]
+        entered.add(name)
+        if any(inner in entered for inner in waiting):
+            return math.inf
+        if waiting:
+            stack.extend(dict.fromkeys(waiting))
+            continue
+        sizes[name] = _count(functions[name].node) + sum(sizes[inner] for inner in called)
+        stack.pop()
+    return _count(proto.graph.node) + sum(sizes[name] for name in _called(proto.graph.node, functions))
+
+
+def _name(domain: str, name: str) -> tuple[str, str]:
+    return standard_domain(domain), name
+
+
+def _all(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Nodes and those in their bodies, at any depth."""
+    found = list(nodes)
+    for node in found:  # it grows while it is read
+        found.extend(inner for graph in subgraphs(node) for inner in graph.node)
+    return found
+
+
+def _count(nodes: Sequence[onnx.NodeProto]) -> float:
+    return len(_all(nodes))
+
+
+def _called(
+    nodes: Sequence[onnx.NodeProto], functions: Mapping[tuple[str, str], onnx.FunctionProto]
+) -> list[tuple[str, str]]:
+    """The functions that nodes call, once for each call."""
+    names = (_name(node.domain, node.op_type) for node in _all(nodes))
+    return [name for name in names if name in functions]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import onnx
 from onnx import shape_inference
 from onnx.shape_inference import InferenceError as OnnxInferenceError
 
+from superopt.models.functions import MOST_NODES, written_out
 from superopt.models.model import Model
 from superopt.models.scopes import graphs_in
 from superopt.models.tensors import is_external
@@ -17,6 +19,9 @@ from superopt.terms import Dim, TensorType
 _SMALL = 1024
 """Elements up to which inference sees the content of a constant: shapes, axes and sizes are in it, weights are not."""
 
+
+REFUSALS = (OnnxInferenceError, onnx.checker.ValidationError, ValueError, RuntimeError)
+"""What ONNX's inference raises at models that it does not take."""
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
@@ -31,7 +36,7 @@ def value_types(model: Model, constant_inputs: frozenset[str]) -> dict[str, Tens
     are not its inputs is used where inference knows nothing, and not at all if inference contradicts any of it: shapes
     that were true of another version of a model are left over in groups.
     """
-    skeleton = _skeleton(model.proto, constant_inputs)
+    skeleton = skeleton_of(model.proto, constant_inputs)
     inferred = _infer(skeleton)
     declared = {
         value.name: tensor_type(value.type)
@@ -66,10 +71,10 @@ def integer_values(proto: onnx.ModelProto) -> dict[str, int]:
 
     Values of one name in several bodies are taken together: where any is an integer, its type is there.
     """
-    skeleton = _skeleton(proto, frozenset())
+    skeleton = skeleton_of(proto, frozenset())
     try:
         skeleton = shape_inference.infer_shapes(skeleton, strict_mode=False)
-    except (OnnxInferenceError, ValueError, RuntimeError):
+    except REFUSALS:
         skeleton = proto  # what the model declares is all that there is
     found: dict[str, int] = {}
     for graph in graphs_in(skeleton.graph):
@@ -157,11 +162,12 @@ def _value_info(name: str, known: TensorType) -> onnx.ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, dtype_number(known.dtype), known.shape)
 
 
-def _skeleton(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx.ModelProto:
+def skeleton_of(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx.ModelProto:
     """The model without what it declares, and with large constants as inputs of their types."""
     skeleton = onnx.ModelProto(ir_version=max(proto.ir_version, 4))
     skeleton.opset_import.extend(proto.opset_import)
-    skeleton.functions.extend(proto.functions)
+    if written_out(proto) <= MOST_NODES:
+        skeleton.functions.extend(proto.functions)
     graph = skeleton.graph
     graph.name = proto.graph.name or "graph"
     for value in proto.graph.input:
@@ -191,6 +197,22 @@ def _skeleton(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx.M
     return skeleton
 
 
+def may_propagate(skeleton: onnx.ModelProto) -> bool:
+    """Whether what ONNX's inference knows of the content of values stays small: it joins constants as often as there is
+    a Concat, and fifty of these double one beyond all memory."""
+    counts = {tensor.name: math.prod(tensor.dims) for tensor in skeleton.graph.initializer}
+    for node in skeleton.graph.node:
+        given = [counts.get(name, _SMALL) for name in node.input]
+        count = sum(given) if node.op_type == "Concat" else max(given, default=_SMALL)
+        if count > _MOST_PROPAGATED:
+            return False
+        counts.update(dict.fromkeys(node.output, count))
+    return True
+
+
+_MOST_PROPAGATED = 1 << 20
+
+
 def _is_tensor(declared: onnx.TypeProto) -> bool:
     return bool(declared.HasField("tensor_type") and declared.tensor_type.HasField("shape"))
 
@@ -214,8 +236,8 @@ def _constant_info(name: str, data_type: int, dims: Iterable[int]) -> onnx.Value
 
 def _infer(skeleton: onnx.ModelProto) -> dict[str, TensorType | None]:
     try:
-        inferred = shape_inference.infer_shapes(skeleton, strict_mode=False, data_prop=True)
-    except (OnnxInferenceError, ValueError, RuntimeError):
+        inferred = shape_inference.infer_shapes(skeleton, strict_mode=False, data_prop=may_propagate(skeleton))
+    except REFUSALS:
         # ONNX stops at one node that it cannot make sense of. That says nothing about the others: lowering infers their
         # types from those of inputs and constants, node by node.
         inferred = skeleton

@@ -179,8 +179,9 @@ def _serialize(proto: onnx.ModelProto, label: str) -> bytes:
 def _from_file(path: Path) -> Model:
     try:
         status = path.stat()
-        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
-            raise ModelError(f"{path}: a device, expected a file")  # /dev/zero never ends
+        # A device never ends, and a pipe may never begin.
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise ModelError(f"{path}: a device or a pipe, expected a file")
         size = status.st_size
         if size > LARGEST_MESSAGE:
             raise ModelError(f"{path}: {size} bytes, expected at most 2 GiB with larger data in files beside it")

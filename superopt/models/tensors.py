@@ -51,6 +51,7 @@ def constant_of_sparse(tensor: onnx.SparseTensorProto, folder: Path | None) -> C
     """The constant that a sparse tensor stands for; it has a key of its own and is never one with a dense constant."""
     values, indices = constant_of_tensor(tensor.values, folder), constant_of_tensor(tensor.indices, folder)
     shape = tuple(tensor.dims)
+    _check_places(tensor.values.name, values, indices, shape)
     key = constant_key(f"sparse {values.type}", shape, f"{values.key}{indices.key}".encode())
     return Constant(key, TensorType(values.type.dtype, shape), partial(_dense, values, indices, shape))
 
@@ -141,20 +142,29 @@ def external_range(tensor: onnx.TensorProto, folder: Path | None) -> tuple[Path,
     if not location or "\0" in location or Path(location).is_absolute() or ".." in pieces or ":" in pieces[0]:
         raise ModelError(f"{where}: location {location!r}, expected a path below the model's folder")
     path = folder / location
-    if not _inside(path, folder):
+    try:
+        inside, there = _inside(path, folder), path.is_file()
+    except OSError as error:  # a name that no file system takes
+        raise ModelError(f"{where}: {error.strerror}: {location[:60]!r}...") from error
+    if not inside:
         raise ModelError(f"{where}: {path} leads out of the model's folder, expected a file in it")
-    if not path.is_file():
+    if not there:
         raise ModelError(f"{where}: no file {path}")
     size = path.stat().st_size
     try:
         offset = int(entries.get("offset", "0"))
-        length = int(entries["length"]) if "length" in entries else size - offset
+        length = int(entries["length"]) if "length" in entries else _rest(tensor, size - offset)
     except ValueError as error:
         raise ModelError(f"{where}: offset or length is not a number") from error
     if offset < 0 or length < 0 or offset + length > size:
         raise ModelError(f"{where}: {path} has {size} bytes, expected bytes {offset} to {offset + length}")
     _check_length(tensor, length)
     return path, offset, length
+
+
+def _rest(tensor: onnx.TensorProto, left: int) -> int:
+    """How many bytes are a tensor's where its length is not said: all that it takes, of those that are left."""
+    return min(left, tensor_bytes(tensor)) if _dtype(tensor) in DTYPE_BITS else left
 
 
 def _inside(path: Path, folder: Path) -> bool:
@@ -233,6 +243,19 @@ def _strings(items: Iterable[bytes], shape: tuple[int, ...]) -> NDArray[np.gener
 
 def _encoded(item: object) -> bytes:
     return item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape")
+
+
+def _check_places(name: str, values: Constant, indices: Constant, shape: tuple[int, ...]) -> None:
+    """Raises ModelError where what is stored of a sparse tensor has no place in it."""
+    places = indices.array().astype(np.int64)
+    count = values.type.shape or (0,)
+    rows = places.reshape(len(places), -1) if places.ndim in (1, 2) else places
+    ends = np.asarray(shape if places.ndim == 2 else (math.prod(shape),))
+    fits = (
+        places.dtype == np.int64 and places.ndim in (1, 2) and rows.shape == (count[0], len(ends)) and len(count) == 1
+    )
+    if not fits or (rows < 0).any() or (rows >= ends).any():
+        raise ModelError(f"sparse tensor {name!r}: indices {list(places.shape)} that do not fit {list(shape)}")
 
 
 def _dense(values: Constant, indices: Constant, shape: tuple[int, ...]) -> NDArray[np.generic]:

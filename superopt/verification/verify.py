@@ -264,7 +264,13 @@ class _Judge:
         truth = self.evidence.truth
         if truth is None:
             return Spread()
-        a, t = arrays_of(self.evidence.outputs[0][name])[place], arrays_of(truth[name])[place]
+        known, true = arrays_of(self.evidence.outputs[0][name]), arrays_of(truth[name])
+        if place >= len(true):
+            # A sequence that is longer on this feed than on the first: all its items are computed alike.
+            place = len(true) - 1
+        if place < 0:
+            return Spread()
+        a, t = known[place], true[place]
         scale = spread(a.astype(np.float64)).largest
         return difference(a, t) * (1 / scale) if scale else Spread()
 
