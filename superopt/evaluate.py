@@ -18,6 +18,7 @@ from superopt.models.divisions import divisions, trapped
 from superopt.models.extent import largest_value, most_bytes
 from superopt.models.functions import MOST_NODES, written_out
 from superopt.models.model import Model, serialized
+from superopt.probe import is_risky, signal_of_loading
 
 Value: TypeAlias = Any
 """What a model takes or gives: an array, a list of values (a sequence), a dict (a map), or None (an empty optional)."""
@@ -76,6 +77,12 @@ class Runner:
             for library in model.libraries if isinstance(model, Model) else libraries:
                 options.register_custom_ops_library(library)
             data = _data(model, optimized)
+            if optimized and is_risky(proto):
+                beside = model.folder if isinstance(model, Model) else None
+                loaded = model.libraries if isinstance(model, Model) else libraries
+                signal = signal_of_loading(data, str(beside.resolve()) if beside else "", tuple(loaded))
+                if signal:
+                    raise EvaluationError(f"onnxruntime's optimizations of it end the process (signal {signal})")
             # Its Python part would print what it does not understand, and try the same again.
             self.session = ort.InferenceSession(data, options, ["CPUExecutionProvider"], enable_fallback=0)
         except EvaluationError:

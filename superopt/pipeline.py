@@ -19,7 +19,7 @@ from superopt.evaluate import check_libraries
 from superopt.explanation.files import check_folder, write_folder
 from superopt.explanation.of_run import explain_run
 from superopt.extraction.interchange import egraph_text
-from superopt.inputs.feeds import Feeds, computes_narrow
+from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import FEEDS, sample
 from superopt.laws import classes
 from superopt.laws.trust import lawful
@@ -27,6 +27,7 @@ from superopt.lowering.lower import lower
 from superopt.models.convert import converted
 from superopt.models.interface import interface_difference
 from superopt.models.model import Model, load
+from superopt.models.narrow import computes_narrow
 from superopt.numeric import settle
 from superopt.options import Feed, Options, options
 from superopt.prepare import prepared

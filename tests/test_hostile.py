@@ -21,6 +21,7 @@ from superopt.models.extent import largest_value
 from superopt.models.functions import written_out
 from superopt.models.inference import may_propagate
 from superopt.models.model import load
+from superopt.probe import is_risky
 from superopt.rule_text import load as load_rules
 from tests.rounds import CASES, same_bits, session
 from tests.test_cli import files, run
@@ -503,3 +504,21 @@ def test_a_length_that_is_not_said_is_what_the_tensor_takes(tmp_path: Path) -> N
 def test_a_location_that_no_system_takes_is_said(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="File name too long"):
         superopt.optimize(stored_beside(tmp_path, "a" * 5000))
+
+
+def test_what_ends_onnxruntime_does_not_end_us() -> None:
+    """In 1.23, a Transpose of float16 before a MatMul with a weight: the original cannot be deployed so either."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float16[2, 3, 2] x) => (float16[3, 2, 1] y) <float16[2, 1] w = {1, 2}> {
+        a = Neg(x)
+        b = Neg(a)
+        t = Transpose<perm = [1, 0, 2]>(b)
+        y = MatMul(t, w)
+    }""")
+    report = superopt.optimize(model).report
+    assert report["verified"]
+    assert is_risky(model)
+    try:
+        Runner(model, optimized=True)
+    except EvaluationError as error:
+        assert "end the process (signal 11)" in str(error)  # noqa: PT017 - newer versions do not raise

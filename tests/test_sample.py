@@ -14,10 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 import superopt
 from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import Runner, same_bits
-from superopt.inputs.feeds import computes_narrow, load_feed
+from superopt.inputs.feeds import load_feed
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
+from superopt.models.narrow import computes_narrow
 from tests.models import from_text
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64

@@ -68,11 +68,6 @@ def with_joined_types(graph: TermGraph, egraph: EGraph) -> TermGraph:
     return replace(graph, types=tuple(egraph.classes[number].type for number in egraph.class_of))
 
 
-def with_joined_types(graph: TermGraph, egraph: EGraph) -> TermGraph:
-    """The lowered graph with all that its e-graph knows of types: a term may be equal to one of which more is known."""
-    return replace(graph, types=tuple(egraph.classes[number].type for number in egraph.class_of))
-
-
 def without_classes(egraph: EGraph, numbers: Iterable[int]) -> EGraph:
     """The e-graph in which these classes cannot be computed."""
     gone = frozenset(numbers)
