@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -105,6 +105,19 @@ def onnx_form(
     while draft.inputs and draft.inputs[-1] is None:
         draft.inputs.pop()
     return OnnxForm(op, draft.attributes, tuple(draft.inputs))
+
+
+@lru_cache(maxsize=1 << 12)
+def expressible(op: str, attrs: Attrs, present: tuple[bool, ...], types: tuple[ValueType, ...], opset: int) -> bool:
+    """Whether an opset has this operator for arguments of these types, whatever constants among them hold."""
+    try:
+        onnx_form(op, attrs, present, opset, types, (_ZERO,) * len(present))
+    except InferenceError:
+        return False
+    return True
+
+
+_ZERO = Constant("", TensorType("float32", ()), lambda: np.zeros((), np.float32))
 
 
 @cache

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from superopt.engine.variants import Variant
 from superopt.errors import InferenceError
 from superopt.expressions import Binding, Bound, evaluate
+from superopt.forms import expressible
 from superopt.instantiate import Filled, fill, holds, number_matches, skeleton
 from superopt.operators import available, operator
 from superopt.rules import Apply, Expr, Number
@@ -53,6 +54,9 @@ def answer(variant: Variant, match: Match, opset: int) -> Filled | Clash | None:
             types = [filled.types[arg] if arg >= 0 else None for arg in slot.args]
             dtypes = tuple(value.dtype if isinstance(value, TensorType) else None for value in types)
             if not available(node.op, dtypes, opset):
+                return None
+            given = tuple(arg >= 0 for arg in slot.args)
+            if not expressible(node.op, node.attrs, given, tuple(types), opset):
                 return None
     types = list(filled.types)
     shaped = _shaped_numbers(variant, binding)
