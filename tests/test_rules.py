@@ -11,13 +11,15 @@ import pytest
 from numpy.typing import NDArray
 
 from superopt import rule_text
+from superopt.engine.saturate import Limits, saturate
 from superopt.expressions import Binding
 from superopt.instantiate import conditions_hold, instantiate
-from superopt.kernels import FLOAT64, evaluate_graph
-from superopt.rules import Rule
+from superopt.kernels import FLOAT64, apply, evaluate_graph
+from superopt.rules import Rule, RuleSet
 from superopt.shipped import rule_files, rules_dir
 from superopt.terms import Attrs, AttrValue, TensorType
 from superopt.values import FUNCTIONS, Value
+from tests.terms_builder import TermsBuilder
 
 Array = NDArray[np.generic]
 
@@ -273,3 +275,23 @@ def test_families_are_named_by_their_operator() -> None:
     family: list[Rule] = [rule for rule in ALL if rule.name.startswith("idempotent-twice[")]
     assert len(family) == 6
     assert "idempotent-twice[Relu]" in {rule.name for rule in family}
+
+
+def test_a_softmax_along_another_axis_is_none_before_opset_13() -> None:
+    build = TermsBuilder()
+    moved = build.node("Transpose", build.input("x", "float32[2,3,4]"), perm=(0, 2, 1))
+    graph = build.graph(build.node("Softmax", moved, axis=2))
+    rules = RuleSet((ALL["transpose-sinks-through-softmax"],))
+    for opset, known in ((12, {"Softmax"}), (13, {"Softmax", "Transpose"})):
+        egraph = saturate(graph, rules, Limits(nodes=100, iterations=2), opset).egraph
+        assert {node.op for node in egraph.classes[egraph.roots[0]].nodes} == known
+
+
+@pytest.mark.parametrize("bounds", [(np.nan, 1.0), (-1.0, np.nan), (np.nan, None), (None, np.nan)])
+def test_a_bound_that_is_nan_bounds_nothing(bounds: tuple[float | None, float | None]) -> None:
+    x = np.array([-2, 0.5, 2, np.nan], np.float32)
+    args = [x, *(None if bound is None else np.array(bound, np.float32) for bound in bounds)]
+    low, high = (None if bound is None or np.isnan(bound) else np.array(bound, np.float32) for bound in bounds)
+    (ours,) = apply("Clip", Attrs(), args, FLOAT64)
+    (without,) = apply("Clip", Attrs(), [x, low, high], FLOAT64)
+    np.testing.assert_array_equal(ours, without)

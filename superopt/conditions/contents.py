@@ -106,6 +106,20 @@ def at_least(value: Value, bound: int | float) -> bool:
 
 
 @predicate(reads=("value",))
+def finite(value: Value) -> bool:
+    """No element is infinite or NaN."""
+    numbers = _numbers(value)
+    return numbers is not None and bool(np.isfinite(numbers).all())
+
+
+@predicate(reads=("value",))
+def without_nan(value: Value) -> bool:
+    """No element is NaN."""
+    numbers = _numbers(value)
+    return numbers is not None and not np.isnan(numbers).any()
+
+
+@predicate(reads=("value",))
 def known(value: Value) -> bool:
     """The content is known: a constant of the model, not one that rules have made."""
     return value.load is not None
@@ -113,11 +127,14 @@ def known(value: Value) -> bool:
 
 @attribute(reads=("value",))
 def number(value: Value) -> float:
-    """The content of a constant of one element, as an attribute."""
+    """The content of a constant of one element that is not NaN, as an attribute."""
     array = value.array()
     if array.size != 1:
         raise Unknown("not one element")
-    return float(array.reshape(()).astype(np.float64))
+    content = float(array.reshape(()).astype(np.float64))
+    if np.isnan(content):
+        raise Unknown("not a number")
+    return content
 
 
 @predicate(reads=("scale", "zero"))

@@ -180,12 +180,13 @@ _ML_NAMES = {
 
 @kernel("Clip")
 def _clip(algebra: Algebra, attrs: Attrs, args: Args) -> Array:
+    """As ONNX's function body says it: a bound that is NaN bounds nothing, where Max and Min would spread it."""
     algebra.compares("Clip")
     result = given("Clip", args, 0)
     if len(args) > 1 and args[1] is not None:
-        result = np.maximum(result, args[1])
+        result = np.where(result < args[1], args[1], result)
     if len(args) > 2 and args[2] is not None:
-        result = np.minimum(result, args[2])
+        result = np.where(args[2] < result, args[2], result)
     return np.asarray(result)
 
 
