@@ -31,13 +31,29 @@ FIRST = {family(rule): rule.name for rule in reversed(SHIPPED.rules)}
 """The first member of every family: the others differ in one operator, and are tried on fewer instances."""
 
 
+OUT_OF_RANGE = "runtimes convert what uint32 does not hold one way in vectors and another at their ends: rarely drawn"
+IDLE = {
+    ("expand-behind-cast", "value_cast(dtype(x), dtype(x), t)"): OUT_OF_RANGE,
+    ("transpose-sinks-through-cast", "value_cast(dtype(x), dtype(x), t)"): OUT_OF_RANGE,
+    ("select-before-cast", "value_cast(dtype(x), dtype(x), t)"): OUT_OF_RANGE,
+    ("select-of-range-as-slice", "within(c, 0, dim(x, k))"): "of a symbol's rows Slice takes nobody knows how many",
+}
+"""Conditions that stay though no instance that is drawn needs them, and why."""
+
+
 @pytest.mark.parametrize("name", [rule.name for rule in SHIPPED if rule.rejected is None])
-def test_every_shipped_rule_keeps_its_law(name: str) -> None:
+def test_every_shipped_rule_keeps_its_law_and_has_no_idle_condition(name: str) -> None:
     rule = SHIPPED[name]
     first = FIRST[family(rule)] == name
-    result = laws.check(rule, points=24 if first else 8, idle=False)
+    result = laws.check(rule, points=24 if first else 8, idle=first)
     found = result.counterexample
     assert result.passed, found.text() if found else f"{result}"
+    assert [condition for condition in result.idle if (family(rule), condition) not in IDLE] == []
+
+
+def test_what_may_be_idle_is_what_rules_say() -> None:
+    said = {(family(rule), condition.text) for rule in SHIPPED for condition in rule.when}
+    assert set(IDLE) <= said
 
 
 @pytest.mark.parametrize("name", [rule.name for rule in SHIPPED if rule.rejected is not None])
@@ -168,6 +184,28 @@ WRONG = {
         " when dtype(x) == 'float32', same_shape(x, y), fits(c, x), positive(c)",
         "agrees",
     ),
+    "exponentials of summands, which overflow where that of the sum is a moderate number": (
+        "reassociates\n Exp(Add(x, y)) => Mul(Exp(x), Exp(y))\n when floating(x)",
+        "agrees",
+    ),
+    "exponentials of numbers, which overflow where that of the difference is a moderate number": (
+        "reassociates\n Exp(Sub(x, y)) => Div(Exp(x), Exp(y))\n when floating(x)",
+        "agrees",
+    ),
+    "the largest of NaN, as a bound, which NaN is not": (
+        "reassociates\n Max(x, c) => Clip(x, c, None)\n when rank(c) == 0\n only if constant(c), floating(x)",
+        "agrees",
+    ),
+    "bounds one of which is NaN made one": (
+        "reassociates\n Clip(Clip(x, l, h), m, n) => Clip(x, Max(l, m), Min(h, n))\n when ordered(m, h)\n"
+        " only if constant(l, h, m, n)",
+        "agrees",
+    ),
+    "a slope that is NaN": (
+        "reassociates\n Sub(Relu(x), Mul(Relu(Neg(x)), c)) => PRelu(x, c)\n when fits(c, x)\n"
+        " only if constant(c), dtype(x) == 'float32'",
+        "agrees",
+    ),
     "the sign of a sum of zeros": ("exact\n Neg(Add(x, y)) => Sub(Neg(x), y)\n when floating(x)", "agrees"),
 }
 
@@ -201,11 +239,18 @@ RIGHT = {
     "small integers through a float": (
         "reassociates\n Cast(Cast(x, to='float32'), to='int8') => x\n when dtype(x) == 'int8'"
     ),
+    "exponentials that overflow on both sides": "reassociates\n Mul(Exp(x), Exp(y)) => Exp(Add(x, y))",
+    "a number that is not NaN as a bound": (
+        "reassociates\n Max(x, c) => Clip(x, scalar(number(c), like=x), None)\n when rank(c) <= rank(x)\n"
+        " only if constant(c), floating(x)"
+    ),
     "an approximation within its bound": "approximates within 0.2\n Tanh(x) => Tanh(Mul(x, scalar(0.9, like=x)))",
 }
 
 
 SPECIAL = (
+    "exponentials of summands, which overflow where that of the sum is a moderate number",
+    "exponentials of numbers, which overflow where that of the difference is a moderate number",
     "the least integer, which has no negative",
     "a difference of numbers without a sign",
     "convolutions that differ in their dilations alone",

@@ -52,7 +52,8 @@ def of_rounding(array: Array, dtype: str) -> Float:
     if dtype not in ROUNDOFF:
         return np.zeros(array.shape)
     value = np.abs(array.astype(np.float64))
-    return np.where(few_bits(value), 0.0, value * ROUNDOFF[dtype] + _SMALLEST.get(dtype, 0.0))
+    # Nothing is rounded to NaN.
+    return np.where(few_bits(value) | np.isnan(value), 0.0, value * ROUNDOFF[dtype] + _SMALLEST.get(dtype, 0.0))
 
 
 _SMALLEST: Mapping[str, float] = {"float16": 2.0**-25, "bfloat16": 2.0**-134, "float32": 2.0**-150}

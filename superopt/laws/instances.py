@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from superopt.errors import InferenceError
 from superopt.expressions import Binding, Bound, evaluate
 from superopt.instantiate import holds, instantiate, numbers_match
-from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content, tiny
+from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content, tiny, undefined
 from superopt.laws.instances_contrast import CONTRASTS
 from superopt.laws.instances_dice import DTYPES, INTS, Dice, static
 from superopt.laws.instances_draft import Draft, Rejected, grow
@@ -136,6 +136,7 @@ def _attempt(rule: Rule, clues: Clues, dice: Dice, dropped: int | None, number: 
         dice.contrast = CONTRASTS[number // 3 % len(CONTRASTS)]
         dice.contrast_kernel, dice.contrast_places = dice.pick((2, 3)), dice.pick((1, 2))
     dice.tiny = bool(clues.read) and (number % 8 == 6 if dropped is None else number % 2 == 0)
+    dice.undefined = number % 8 == 5 if dropped is None else number % 4 == 1
     dice.outputs = clues.outputs
     draft = Draft(dice, _evaluated)
     draft.constant = clues.constant | {name for name in clues.either if dice.chance(0.5)}
@@ -269,6 +270,8 @@ def _content(name: str, tensor: TensorType, draft: Draft, clues: Clues) -> Array
     else:
         style = dice.pick(PLAIN_STYLES)
     made = content(tensor, style, dice, clues.numbers, draft.bounds.get(name))
+    if dice.undefined and name.partition(".")[0] in draft.constant and dice.chance(0.5):
+        return undefined(made)
     return tiny(made) if dice.tiny and dice.chance(0.9 if read else 0.5) else made
 
 

@@ -138,6 +138,8 @@ def special(array: Array, generator: np.random.Generator, excused: tuple[str, ..
         return array
     info = np.finfo(array.dtype.name)
     values: list[float] = [0.0, 1.0, -1.0, float(info.tiny), float(info.smallest_subnormal), float(info.max) / 2]
+    # Beyond integers, which runtimes convert one way in vectors and another at their ends.
+    values += [1e10, -1e10] if info.max > 1e10 else []
     values += [] if "signed-zero" in excused else [-0.0, -0.0]
     values += [] if "infinity" in excused else [np.inf, -np.inf, float(info.max), float(info.min)]
     values += [] if "nan" in excused else [np.nan]
@@ -152,6 +154,22 @@ def tiny(array: Array) -> Array:
     if array.dtype.kind != "f":
         return array
     return np.asarray(array.astype(np.float64) * (float(np.finfo(array.dtype.name).tiny) / 4), array.dtype)
+
+
+_OPPOSED = {"float16": 12.0, "float32": 96.0}
+
+
+def opposed(array: Array, generator: np.random.Generator) -> Array:
+    """Floats of one moderate magnitude and of either sign: short types do not have the exponential of one of them, and
+    have that of a sum of two that cancel. Anything else as it is."""
+    if array.dtype.kind != "f":
+        return array
+    return np.asarray(generator.choice((-1.0, 1.0), array.shape) * _OPPOSED.get(array.dtype.name, 720.0), array.dtype)
+
+
+def undefined(array: Array) -> Array:
+    """NaN in the place of a float array's numbers."""
+    return whole(array, np.nan) if array.dtype.kind == "f" else array
 
 
 def signed_zeros(array: Array, generator: np.random.Generator) -> Array:

@@ -31,8 +31,8 @@ class Dice:
     attributes and sizes with. A ``plain`` draft has windows without strides, dilations, pads and groups. A bundle
     has ``outputs`` that are asked for. A ``grouped`` draft has several groups where it can, and several channels in
     each. A draft with a ``contrast`` has windows of two kinds, by turns, that differ in this attribute. In a ``tiny``
-    draft many numbers are of a magnitude whose reciprocal their type does not have. What was chosen before is likely
-    chosen again.
+    draft many numbers are of a magnitude whose reciprocal their type does not have. In an ``undefined``
+    one many constants are NaN. What was chosen before is likely chosen again.
     """
 
     random: random.Random
@@ -47,6 +47,7 @@ class Dice:
     contrast_places: int = 2
     contrast_turn: bool = False
     tiny: bool = False
+    undefined: bool = False
     _memory: dict[str, list[AttrValue]] = field(default_factory=dict)
     _sizes: list[int] = field(default_factory=list)
 

@@ -110,7 +110,7 @@ def _where(request: Request, dice: Dice) -> Proposal:
 
 
 def _cast(request: Request, dice: Dice) -> Proposal:
-    to = request.hint.dtype if request.hint is not None else dice.any_dtype(DTYPES)
+    to = request.hint.dtype if request.hint is not None else dice.any_dtype(DTYPES, even=dice.chance(0.5))
     proposal = Proposal([_fresh(request, dice)], {"to": to, "saturate": 1})
     proposal.dtypes[0] = dice.any_dtype(DTYPES)
     return proposal

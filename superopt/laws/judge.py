@@ -16,7 +16,7 @@ from superopt.kernels import FLOAT64, DivisionFault, NotInRing, evaluate_graph, 
 from superopt.laws.differences import equal_bits, first_of
 from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, rounds_alike, trace
 from superopt.laws.instances import Instance
-from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, signed_zeros, special, whole
+from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, opposed, signed_zeros, special, whole
 from superopt.laws.runtime import Program, program, run
 from superopt.laws.variants import Variant
 from superopt.rules import Rule
@@ -33,6 +33,10 @@ RING = frozenset(
     "Dropout".split()
 )
 """Operators that are what they are in any ring: two sides made of these alone that differ there are not equal."""
+
+
+GROWING = frozenset({"Exp", "Pow", "Sinh", "Cosh"})
+"""Operators by which moderate numbers get out of range."""
 
 
 @dataclass(frozen=True)
@@ -348,6 +352,8 @@ def _in_runtime(sides: _Sides, specials: bool) -> Verdict:
         tried.append({n: special(a, generator, sides.rule.ignoring) if sides.free(n) else a for n, a in full.items()})
         if "signed-zero" not in sides.rule.ignoring and any(a.dtype.kind == "f" for a in full.values()):
             tried.append({n: signed_zeros(a, generator) if sides.free(n) else a for n, a in full.items()})
+    if specials and sides.rule.numeric != "exact" and any(node.op in GROWING for node in sides.right.nodes):
+        tried.append({name: opposed(a, generator) if sides.free(name) else a for name, a in full.items()})
     for arrays in (*tried, *(sides.with_large_integers if specials else ())):
         if found.finding is not None:
             break

@@ -138,9 +138,15 @@ def _at_large_sizes(rule: Rule, seed: int, dropped: int | None = None) -> Findin
 
 def _needed(rule: Rule, index: int, seed: int) -> bool:
     """Whether some instance fails where this one condition does not hold."""
-    for instance in instances(rule, points=IDLE_POINTS, seed=seed, dropped=index):
-        if judge(instance).finding is not None:
+    telling = 0
+    for instance in instances(rule, points=4 * IDLE_POINTS, seed=seed, dropped=index):
+        verdict = judge(instance)
+        if verdict.finding is not None:
             return True
+        # Where a function of the right side refuses what was drawn, nothing was tried.
+        telling += verdict.telling
+        if telling == IDLE_POINTS:
+            break
     return _at_large_sizes(rule, seed, index) is not None
 
 
