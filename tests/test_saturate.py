@@ -14,7 +14,7 @@ from superopt.engine.saturate import Limits, Saturation, saturate
 from superopt.errors import RuleError
 from superopt.progress import Clock, Watcher
 from superopt.rule_text import parse
-from superopt.terms import TensorType, TermGraph, parse_type
+from superopt.terms import ABSENT, TensorType, TermGraph, parse_type
 from tests.terms_builder import TermsBuilder
 
 LIMITS = Limits(nodes=2000, iterations=12)
@@ -423,3 +423,25 @@ def test_a_chain_ends_where_something_else_uses_it() -> None:
 def test_a_whole_becomes_what_it_is_found_as(right: str) -> None:
     with pytest.raises(RuleError, match="was expected"):
         parse(f"rule r: reassociates\n  chain(Mul(Mul(x, c), d)) => {right}\n")
+
+
+def test_an_argument_that_is_not_given_is_passed_on_but_not_computed_with() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[2, 3, 4] x) => (float[2, 3, 4] y) <float[4] s = {1, 2, 3, 4}, float[4] c = {4, 3, 2, 1}> {
+        t = Transpose<perm = [1, 0, 2]>(x)
+        n = LayerNormalization(t, s)
+        y = Mul(n, c)
+    }""")
+    rules = parse("""
+    rule scaled: reassociates
+      Mul(LayerNormalization(x, s, b, **a), c) => LayerNormalization(x, Mul(s, c), Mul(b, c), **a)
+    rule shifted: reassociates
+      LayerNormalization(x, s, b, axis=j, **a) => Add(LayerNormalization(x, s, None, axis=j, **a), b)
+    rule moved: reassociates
+      LayerNormalization(Transpose(x, perm=p), s, b, axis=j, **a) => Transpose(LayerNormalization(x, s, b, axis=j, **a), perm=p)
+      when j == len(p) - 1
+    """)
+    result = superopt.saturate(model, rules).saturation
+    nodes = [node for eclass in result.egraph.classes for node in eclass.nodes]
+    assert result.matches["moved"]
+    assert not [node for node in nodes if node.op in ("Add", "Mul") and ABSENT in node.children]

@@ -11,6 +11,7 @@ themselves. An operator that stands on both sides is priced as it stands on the 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,14 @@ class Fusion:
         """The operator at the top of the left side."""
         (left,) = self.rule.left
         return left.op if isinstance(left, Apply) else ""
+
+    @cached_property
+    def asked(self) -> frozenset[str]:
+        """The names that its conditions ask about."""
+        conditions = (*self.rule.when, *self.rule.only_if)
+        return frozenset(
+            part.id for condition in conditions for part in ast.walk(condition.tree) if isinstance(part, ast.Name)
+        )
 
     @property
     def priced_as(self) -> str:
@@ -137,6 +146,8 @@ def found_at(fusion: Fusion, place: int, space: Space) -> Iterator[Match]:
     """Where a form fits with its root in a class, at most ``MOST`` times."""
     seen: set[tuple[tuple[int, int], ...]] = set()
     for state in _match(fusion.rule.left[0], place, _State({}, {}, {}), space):
+        if fusion.asked & {name for name, at in state.places.items() if at == ABSENT}:
+            continue
         if not holds((*fusion.rule.when, *fusion.rule.only_if), state.binding):
             continue
         key = tuple(member.key for member in state.inside.values())

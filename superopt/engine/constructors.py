@@ -18,6 +18,9 @@ from superopt.terms import CONST, OPAQUE, Attrs, Node, ValueType, type_text
 NO_TERM = "(no-term)"
 """An optional argument that is not given."""
 
+NO_TYPE = "-"
+"""What stands for the type of such."""
+
 PROGRAM = (
     "(sort T)",
     "(constructor no-term () T)",

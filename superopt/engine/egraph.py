@@ -16,6 +16,7 @@ from egglog import bindings
 
 from superopt.engine.constructors import (
     NO_TERM,
+    NO_TYPE,
     PROGRAM,
     Constructor,
     attribute_field,
@@ -100,12 +101,15 @@ def _answered(session: int, index: int, text: str) -> str:
     if CONTRADICTION in parts:
         return ""
     types: dict[str, ValueType] = {}
+    absent: set[str] = set()
     roots: list[ValueType] = []
     attrs: dict[int, Attrs] = {}
     content: dict[str, Value] = {}
     for where, part in zip(rule.fields, parts, strict=True):
         if where.kind == "type":
-            types[where.name] = parse_type(part)
+            types[where.name] = None if part == NO_TYPE else parse_type(part)
+            if part == NO_TYPE:
+                absent.add(where.name)
         elif where.kind == "root":
             roots.append(parse_type(part))
         elif where.kind == "attrs":
@@ -113,7 +117,7 @@ def _answered(session: int, index: int, text: str) -> str:
         else:
             constant = known.constants[part]
             content[where.name] = Value(constant.type, True, constant.load)
-    result = answer(variant, Match(types, tuple(roots), attrs, content), known.opset)
+    result = answer(variant, Match(types, tuple(roots), attrs, content, frozenset(absent)), known.opset)
     if result is None:
         return ""
     if isinstance(result, Clash):
@@ -185,7 +189,7 @@ class Engine:
                 "(function type-of (T) String :merge (py-to-string "
                 f"(py-call {merge} (py-from-string old) (py-from-string new))))",
                 f"(let $part {_literal(_part)})",
-                f"(set (type-of {NO_TERM}) {quoted('?')})",
+                f"(set (type-of {NO_TERM}) {quoted(NO_TYPE)})",
                 f"(is-constant {NO_TERM})",
             ]
         )

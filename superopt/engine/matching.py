@@ -12,7 +12,7 @@ from superopt.expressions import Binding, Bound, evaluate
 from superopt.forms import expressible
 from superopt.instantiate import Filled, fill, holds, number_matches, skeleton
 from superopt.operators import available, operator
-from superopt.rules import Apply, Expr, Number
+from superopt.rules import Apply, Expr, Number, Var
 from superopt.shapes import join
 from superopt.terms import Attrs, AttrValue, TensorType, ValueType
 from superopt.values import Unknown, Value
@@ -20,12 +20,14 @@ from superopt.values import Unknown, Value
 
 @dataclass(frozen=True)
 class Match:
-    """What the engine tells of a match: types of the variables and roots, attributes by left-side slot, content."""
+    """What the engine tells of a match: types of the variables and roots, attributes by left-side slot, content, and
+    which variables stand for an argument that is not given."""
 
     types: Mapping[str, ValueType]
     roots: tuple[ValueType, ...]
     attrs: Mapping[int, Attrs]
     content: Mapping[str, Value]
+    absent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ def answer(variant: Variant, match: Match, opset: int) -> Filled | Clash | None:
     The roots' types in the result are joined with the left's.
     """
     try:
+        if not all(_passed_on(variant, name) for name in match.absent):
+            return None
         binding = bind(variant, match)
         if binding is None or not holds(variant.python, binding):
             return None
@@ -69,6 +73,21 @@ def answer(variant: Variant, match: Match, opset: int) -> Filled | Clash | None:
         except InferenceError:
             return None if shaped else Clash(variant.rule.name, left, types[root])
     return replace(filled, types=tuple(types))
+
+
+def _passed_on(variant: Variant, name: str) -> bool:
+    """Whether a variable stands on the right side for nothing but what it does on the left: the same arguments of the
+    same operators. An argument that is not given may be passed on so; it cannot be added or scaled."""
+    left, right = (
+        {
+            (slot.pattern.op, place) if isinstance(slot.pattern, Apply) else None
+            for slot in shape.slots
+            for place, arg in enumerate(slot.args)
+            if arg >= 0 and isinstance(used := shape.slots[arg].pattern, Var) and used.name == name
+        }
+        for shape in (skeleton(variant.rule.left), variant.right)
+    )
+    return right <= left
 
 
 def _shaped_numbers(variant: Variant, binding: Binding) -> bool:
