@@ -240,10 +240,6 @@ RIGHT = {
         "reassociates\n Cast(Cast(x, to='float32'), to='int8') => x\n when dtype(x) == 'int8'"
     ),
     "exponentials that overflow on both sides": "reassociates\n Mul(Exp(x), Exp(y)) => Exp(Add(x, y))",
-    "a number that is not NaN as a bound": (
-        "reassociates\n Max(x, c) => Clip(x, scalar(number(c), like=x), None)\n when rank(c) <= rank(x)\n"
-        " only if constant(c), floating(x)"
-    ),
     "an approximation within its bound": "approximates within 0.2\n Tanh(x) => Tanh(Mul(x, scalar(0.9, like=x)))",
 }
 

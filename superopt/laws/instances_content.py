@@ -156,7 +156,7 @@ def tiny(array: Array) -> Array:
     return np.asarray(array.astype(np.float64) * (float(np.finfo(array.dtype.name).tiny) / 4), array.dtype)
 
 
-_OPPOSED = {"float16": 12.0, "float32": 96.0}
+_OPPOSED = {"float16": 12.0}
 
 
 def opposed(array: Array, generator: np.random.Generator) -> Array:
@@ -164,7 +164,7 @@ def opposed(array: Array, generator: np.random.Generator) -> Array:
     have that of a sum of two that cancel. Anything else as it is."""
     if array.dtype.kind != "f":
         return array
-    return np.asarray(generator.choice((-1.0, 1.0), array.shape) * _OPPOSED.get(array.dtype.name, 720.0), array.dtype)
+    return np.asarray(generator.choice((-1.0, 1.0), array.shape) * _OPPOSED.get(array.dtype.name, 96.0), array.dtype)
 
 
 def undefined(array: Array) -> Array:
