@@ -433,14 +433,15 @@ def test_an_argument_that_is_not_given_is_passed_on_but_not_computed_with() -> N
         y = Mul(n, c)
     }""")
     rules = parse("""
-    rule scaled: reassociates
-      Mul(LayerNormalization(x, s, b, **a), c) => LayerNormalization(x, Mul(s, c), Mul(b, c), **a)
-    rule shifted: reassociates
-      LayerNormalization(x, s, b, axis=j, **a) => Add(LayerNormalization(x, s, None, axis=j, **a), b)
-    rule moved: reassociates
-      LayerNormalization(Transpose(x, perm=p), s, b, axis=j, **a) => Transpose(LayerNormalization(x, s, b, axis=j, **a), perm=p)
-      when j == len(p) - 1
-    """)
+rule scaled: reassociates
+  Mul(LayerNormalization(x, s, b, **a), c) => LayerNormalization(x, Mul(s, c), Mul(b, c), **a)
+rule shifted: reassociates
+  LayerNormalization(x, s, b, axis=j, **a) => Add(LayerNormalization(x, s, None, axis=j, **a), b)
+rule moved: reassociates
+  LayerNormalization(Transpose(x, perm=p), s, b, axis=j, **a)
+    => Transpose(LayerNormalization(x, s, b, axis=j, **a), perm=p)
+  when j == len(p) - 1
+""")
     result = superopt.saturate(model, rules).saturation
     nodes = [node for eclass in result.egraph.classes for node in eclass.nodes]
     assert result.matches["moved"]
