@@ -127,6 +127,9 @@ def _all(cells: Sequence[Cell], tables: _Tables, workers: Workers, progress: Pro
             if progress is not None:
                 progress(finished, len(by_key), by_key[one["key"]], one)
     except BaseException:  # an interruption too: what there is is kept, and it goes on its way
+        # A cell may have been kept just now, and not have been told of.
+        late = {cell.key: store.get(cell.key) for cell in missing}
+        tables.finished.update({key: one for key, one in late.items() if one is not None and one["failure"] is None})
         if tables.finished:
             tables.write()
         raise
