@@ -1,6 +1,6 @@
 """``make fuzz``: draws models until stopped, checks them as tests/fuzz/properties.py says, shrinks and saves finds.
 
-    python -m benchmarks.fuzz [--seed N] [--graphs N] [--numeric CLASS] [--out FOLDER]
+    python -m benchmarks.fuzz [--seed N] [--graphs N] [--numeric CLASS] [--bundle N] [--out FOLDER]
 
 Every find becomes a folder with model.onnx, feed0.npz and what.txt, as in tests/cases.
 """
@@ -36,8 +36,9 @@ CLASSES = ("exact", "reassociates", "approximates")
 class Fuzzer:
     """Counts, and keeps finds apart by what they say."""
 
-    def __init__(self, out: Path, numeric: str | None, rules: RuleSet) -> None:
+    def __init__(self, out: Path, numeric: str | None, rules: RuleSet, bundle: int) -> None:
         self.out = out
+        self.bundle = bundle
         self.numeric = numeric
         self.rules = rules
         self.seed = 0
@@ -80,7 +81,7 @@ class Fuzzer:
             phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck),
             verbosity=hypothesis.Verbosity.quiet,
         )  # fmt: skip
-        @given(bundles())
+        @given(bundles(self.bundle))
         def examine(parts: tuple[Fuzzed, ...]) -> None:
             self.check(parts, numeric)
 
@@ -116,10 +117,12 @@ def main() -> Any:
     arguments.add_argument("--numeric", choices=CLASSES, help="check this class alone")
     arguments.add_argument("--rules", default="default", help="rule set or file")
     arguments.add_argument("--out", type=Path, default=Path("fuzz-finds"), help="where finds are saved")
+    arguments.add_argument("--bundle", type=int, default=8, help="up to so many graphs side by side in one model")
     given_arguments = arguments.parse_args()
     warnings.simplefilter("ignore")
     onnxruntime.set_default_logger_severity(4)
-    fuzzer = Fuzzer(given_arguments.out, given_arguments.numeric, load_rules(given_arguments.rules))
+    rules = load_rules(given_arguments.rules)
+    fuzzer = Fuzzer(given_arguments.out, given_arguments.numeric, rules, given_arguments.bundle)
     fuzzer.out.mkdir(parents=True, exist_ok=True)
     seed = given_arguments.seed
     try:

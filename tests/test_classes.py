@@ -115,6 +115,11 @@ WRONG = {
       when each_rank(w, 2)"""),
     "taso": ("convolutional", """rule wrong: reassociates
       Relu(Add(x, y)) => Add(Relu(x), Relu(y))"""),
+    # These differ from what they are made of in constant weights alone.
+    "weights": ("convolutional", """rule wrong: exact
+      Conv(x, w, b, **a) => Conv(x, Neg(w), b, **a)"""),
+    "statistics": ("convolutional", """rule wrong: exact
+      BatchNormalization(x, s, t, m, v, epsilon=e) => BatchNormalization(x, t, s, m, v, epsilon=e)"""),
 }  # fmt: skip
 
 

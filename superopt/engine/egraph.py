@@ -166,11 +166,11 @@ class Engine:
     """An egglog e-graph that holds the terms of one graph.
 
     ``add_rule`` adds a rule, ``step`` runs one rule once, ``settle`` draws the consequences, ``freeze`` reads
-    everything out. After an EGraphError it must not be used again.
+    everything out (``whole``: with what was set aside). After an EGraphError it must not be used again.
     """
 
-    def __init__(self, graph: TermGraph, opset: int) -> None:
-        self._graph = graph
+    def __init__(self, graph: TermGraph, opset: int, *, whole: bool = False) -> None:
+        self._graph, self._whole = graph, whole
         self._number = next(_NUMBERS)
         self._session = _Session(opset, dict(graph.constants))
         _SESSIONS[self._number] = self._session
@@ -350,8 +350,7 @@ class Engine:
 
     def know(self, constants: Iterable[Constant]) -> None:
         """Makes constants known that ``add_term`` will name."""
-        for constant in constants:
-            self._session.constants.setdefault(constant.key, constant)
+        self._session.constants.update({made.key: made for made in constants if made.key not in self.constants})
 
     def freeze(self) -> EGraph:
         """The e-graph as it is: classes in order of first appearance, nodes in the engine's order."""
@@ -361,7 +360,8 @@ class Engine:
         """The e-graph as it is, and how the engine knows its classes and nodes; read anew only where it changed."""
         if self._snapshot is None:
             frozen, declared = self._engine.freeze(), tuple(self._declared)
-            self._snapshot = read(frozen, self._engine, self._graph, self._rules, declared, self.constants)
+            known = (self._graph, self._rules, declared, self.constants)
+            self._snapshot = read(frozen, self._engine, *known, whole=self._whole)
         return self._snapshot
 
     def _load(self) -> None:

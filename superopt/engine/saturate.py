@@ -57,15 +57,16 @@ Progress = Callable[[int, int], None]
 
 def saturate(
     graph: TermGraph, rules: RuleSet, limits: Limits, opset: int, progress: Progress | None = None,
-    *, count_classes: bool = False,
+    *, count_classes: bool = False, whole: bool = False,
 ) -> Saturation:  # fmt: skip
     """The e-graph of a graph under rules, as they may be used at an opset version.
 
-    ``count_classes`` asks for e-classes by iteration, which takes time.
+    ``count_classes`` asks for e-classes by iteration, which takes time; ``whole`` for the nodes too that differ from
+    another in constant weights alone, which rules and extraction do without.
     """
     usable = applicable(graph, rules)
     arities = _arities(graph)
-    with Engine(graph, opset) as engine:
+    with Engine(graph, opset, whole=whole) as engine:
         turns = tuple(_Turn(rule, engine.add_rule(rule, arities), _patience(graph)) for rule in usable)
         run = _Run(engine, limits, _most_nodes(graph, limits), time.perf_counter())
         sizes = [engine.size()]

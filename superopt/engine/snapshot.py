@@ -36,8 +36,12 @@ def read(
     rules: Sequence[Rule],
     made_constructors: Sequence[Constructor],
     constants: Mapping[str, Constant],
+    *,
+    whole: bool = False,
 ) -> Snapshot:
     """The engine's tables as classes; helper tables are left out.
+
+    ``whole`` keeps the nodes too that were set aside because they differ from another in constant weights alone.
 
     ``frozen`` and ``engine`` are egglog's, whose types have no stubs; ``graph`` is what was loaded, ``rules`` are by
     number.
@@ -79,7 +83,7 @@ def read(
         original = originals.get(key)
         rule = rules[maker - 1].name if maker is not None and original is None else None
         # A node may stand there twice, once as one of constants.
-        if key not in nodes[where] and (original is not None or not aside or shape not in shapes):
+        if key not in nodes[where] and (whole or original is not None or not aside or shape not in shapes):
             shapes.add(shape)
             nodes[where][key] = ENode(*key, rule, original)
             constructors[where].append(made)

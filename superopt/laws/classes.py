@@ -74,7 +74,7 @@ def check_classes(
     opaque: OpaqueEvaluator | None = None,
 ) -> Checked:
     """Saturates a graph, compares the members of all classes on these inputs, and finds the rule that is guilty."""
-    saturation = saturate(graph, rules, limits, opset)
+    saturation = saturate(graph, rules, limits, opset, whole=True)
     found = _checked(graph, saturation, feeds, opaque)
     if found.disagreement is None:
         return found
@@ -90,7 +90,7 @@ def _first_guilty(
     low, high = 0, len(suspects)
     while high - low > 1:
         middle = (low + high) // 2
-        outcome = _checked(graph, saturate(graph, RuleSet(suspects[:middle]), limits, opset), feeds, opaque)
+        outcome = _checked(graph, saturate(graph, RuleSet(suspects[:middle]), limits, opset, whole=True), feeds, opaque)
         if outcome.disagreement is None:
             low = middle
         else:
