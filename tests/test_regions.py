@@ -347,3 +347,16 @@ def test_an_operator_that_cannot_be_run_is_not_evaluated_where_it_is_constant() 
     assert result.report["verified"]
     assert "Magic" in [node.op_type for node in result.model.graph.node]
     assert result.report["nodes"]["after"] < 4
+
+
+def test_a_default_that_is_needed_no_more_stays_one() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 2, 3] x, float[1, 2, 1] c) => (int64[1] y)
+    <float[1, 2, 1] c = {1, 2}, int64[1] k = {2}, bool[1] t = {1}> {
+        a = Where(t, x, c)
+        b = Shape(a)
+        y = Gather<axis = 0>(b, k)
+    }""")
+    report = superopt.optimize(model, select="modelled", verify="regions").report
+    assert report["changed"]
+    assert report["verified"]

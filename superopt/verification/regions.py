@@ -101,6 +101,8 @@ class Side:
         """The model of some nodes alone; ``named`` are its outputs as they are called here."""
         names = dict.fromkeys(name for index in nodes for name in self.uses[index])
         names.update(dict.fromkeys(named))
+        # What one of two has a default for, the other has, though it may have no use for it any more.
+        names.update(dict.fromkeys(name for name in part.inputs if name in self.inputs))
         proto = onnx.ModelProto(ir_version=self.model.proto.ir_version)
         proto.opset_import.extend(self.model.proto.opset_import)
         proto.functions.extend(self.model.proto.functions)
