@@ -241,3 +241,22 @@ def test_time_for_tuning_is_kept() -> None:
     result = optimized(tune=0.5, candidates=2)
     assert result.report["seconds"]["measure"] < 5.0
     assert result.report["latency"] is not None
+
+
+def test_what_was_one_kernel_does_not_become_many() -> None:
+    """Without its scale of ones, it is no LayerNormalization to onnxruntime any more."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 14]>
+    g (float[17, 17, 8] x) => (float[17, 17, 8] y) <float two = {2}, float e = {0.001}, float[8] s = {1,1,1,1,1,1,1,1},
+    float[8] t = {0,0,0,0,0,0,0,0}> {
+        m = ReduceMean<axes = [-1]>(x)
+        d = Sub(x, m)
+        q = Pow(d, two)
+        v = ReduceMean<axes = [-1]>(q)
+        w = Add(v, e)
+        r = Sqrt(w)
+        n = Div(d, r)
+        a = Mul(n, s)
+        y = Add(a, t)
+    }""")
+    cost = superopt.optimize(model, select="modelled").report["cost"]
+    assert cost["after"] <= cost["before"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from superopt.cost import CostModel, graph_cost
 from superopt.emitting.correspondence import same_values
 from superopt.emitting.emit import emit
-from superopt.engine.eclasses import without_classes
+from superopt.engine.eclasses import with_joined_types, without_classes
 from superopt.engine.saturate import Limits, Saturation, saturate
 from superopt.errors import RangeError
 from superopt.extraction import Extraction, Extractor, distance, extract, several
@@ -55,6 +55,9 @@ _EFFORT = 3.0
 """How hard extraction tries to prove its choice optimal, in the units of ``extract``: some seconds on a graph that
 resists. What is left open then is a gap of a few percent by a cost model that is less exact than that."""
 
+
+_ALIKE = 1e-9
+"""By what share sums of the same prices may differ."""
 
 _MOST_UNFIT = 8
 """How often a choice is made again without constants that do not fit their types."""
@@ -163,7 +166,7 @@ class Search:
         extraction = self._extract(saturation, cost_model, None)
         found = self.within_bounds(saturation, cost_model, extraction)
         if found is not None:
-            return found
+            return None if self._lost_a_fusion(found, saturation, cost_model) else found
         even = extraction.running / max(1, self.original_bytes) if extraction.running > 0 else 1.0
 
         def at(step: int) -> Found | None:
@@ -174,6 +177,14 @@ class Search:
         # Where bytes were dear, the smallest model may be one that is slower than the original.
         dearer = small is not None and self._running(small.graph, cost_model) > self._running(self.graph, cost_model)
         return None if dearer else small
+
+    def _lost_a_fusion(self, found: Found, saturation: Saturation, cost_model: CostModel) -> bool:
+        """Whether the cost model alone decides, and prices what was found above the original: where a scale of ones or
+        a shift of zeros makes several terms one class, what a runtime fuses of them cannot be chosen any more."""
+        if self.options.select != "modelled":
+            return False
+        before = self._running(with_joined_types(self.graph, saturation.egraph), cost_model)
+        return self._running(found.graph, cost_model) > before * (1 + _ALIKE)
 
     def _running(self, graph: TermGraph, cost_model: CostModel) -> float:
         return graph_cost(graph, cost_model, self.sizes).total
