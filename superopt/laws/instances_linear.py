@@ -192,6 +192,9 @@ def pool(request: Request, dice: Dice) -> Proposal:
     kernel, strides, dilations, pads = _window(request, dice, spatial, request.ints("kernel_shape"))
     if request.op == "LpPool" and "dilations" not in request.attrs:
         dilations = (1,) * spatial
+    ceil = dice.integer((0, 0, 1))
+    if ceil and dice.contrast is None and max(strides, default=1) == 1 and not {"strides", "pads"} & {*request.attrs}:
+        strides = tuple(max(2, size) for size in kernel)  # where a step is one, nothing is left over to round up
     if any(
         len(values) != spatial
         for values in (kernel, strides, dilations, kernel if pads is None or len(pads) == 2 * spatial else ())
@@ -205,9 +208,13 @@ def pool(request: Request, dice: Dice) -> Proposal:
     if x is None:
         lead = hint[:2] if hint is not None else (dice.pick((1, 2)), dice.channels())
         x = (*lead, *_spatial_in(dice, hint[2:] if hint is not None else None, extents, strides, pads))
+        if hint is None and dice.contrast is None and dice.chance(0.5):
+            # A window that does not fit any more: left out, or with ceil_mode one place more.
+            sizes = zip(x[2:], pads[:spatial], pads[spatial:], extents, strides, strict=True)
+            x = (*lead, *(n + (1 - (n + a + b - e) % s if s > 1 else 0) % max(s, 1) for n, a, b, e, s in sizes))
     attrs: dict[str, AttrValue] = {
         "kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads,
-        "ceil_mode": dice.integer((0, 0, 1)), "count_include_pad": dice.integer((0, 1)), "p": dice.pick((1, 2)),
+        "ceil_mode": ceil, "count_include_pad": dice.integer((0, 1, 1)), "p": dice.pick((1, 2)),
     }  # fmt: skip
     return Proposal([x], attrs)
 
@@ -268,14 +275,14 @@ def matmul(request: Request, dice: Dice) -> Proposal:
         elif kind < 0.55:
             # One matrix times many.
             a, b = (rows, inner), (*(lead or (dice.pick((1, 2, 3)),)), inner, columns)
-        elif kind < 0.8:
+        elif kind < 0.77:
             a, b = (*lead, rows, inner), (*under(dice, lead), inner, columns)
-        elif kind < 0.87:
+        elif kind < 0.84:
             lead = lead or (dice.pick((1, 2, 3)),)
             a, b = (*under(dice, lead), rows, inner), (*lead, inner, columns)
-        elif kind < 0.92:
+        elif kind < 0.89:
             a, b = (inner,), (*lead, inner, columns)
-        elif kind < 0.97:
+        elif kind < 0.96:
             a, b = (*lead, rows, inner), (inner,)
         else:
             a, b = (inner,), (inner,)
@@ -289,7 +296,7 @@ def matmul(request: Request, dice: Dice) -> Proposal:
             b = (*hint[:-2], inner, columns)
         elif 0.6 < kind < 0.72:
             b = (dice.pick((1, 2, 3)), *b)
-        if kind > 0.93:
+        if kind > 0.86:
             b = (inner,)
     elif a is None and b is not None:
         inner = b[-2] if len(b) >= 2 else b[0] if b else 1
