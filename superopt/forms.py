@@ -143,6 +143,9 @@ def _drop_zero_bias(draft: _Draft, spec: Operator) -> None:
     place = spec.form.zero_bias
     if place is None or place >= len(draft.constants) or (draft.op == "Gemm" and draft.opset < 11):
         return
+    scale = draft.attrs.get("alpha", 1.0)
+    if isinstance(scale, (int, float)) and scale <= 0:
+        return  # zeros are negative without it, and positive with it
     bias = draft.constants[place]
     if bias is not None and not bias.array().tobytes().strip(b"\0"):
         draft.inputs[place] = None

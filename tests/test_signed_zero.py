@@ -10,6 +10,9 @@ import pytest
 from onnx import helper
 
 import superopt
+from superopt.emitting.emit import emit
+from superopt.lowering.lower import lower
+from superopt.models.model import load, serialized
 from tests.rounds import same_bits, session
 from tests.test_lower import model
 
@@ -48,3 +51,17 @@ def test_a_where_of_one_whole_number_twice_goes() -> None:
     )
     new = superopt.optimize(proto, rules="identity", numeric="exact", select="modelled").model
     assert [node.op_type for node in new.graph.node] == ["Identity"]
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, 1.0])
+@pytest.mark.parametrize("biased", [True, False], ids=["with zeros", "without bias"])
+def test_a_gemm_of_zeros(alpha: float, biased: bool) -> None:
+    """A scale that is not positive makes zeros negative, and a bias of zeros makes them positive again."""
+    constants = {"w": np.ones((4, 2), np.float32)} | ({"c": np.zeros(2, np.float32)} if biased else {})
+    node = helper.make_node("Gemm", ["x", "w", "c"] if biased else ["x", "w"], ["y"], alpha=alpha)
+    proto = model([helper.make_node("Identity", ["x0"], ["x"]), node], {"x0": (1, 4)}, constants)
+    old, found = both(proto, {"x0": np.zeros((1, 4), np.float32)})
+    assert same_bits(old, found)
+    lowered = lower(load(proto))
+    anew = session(serialized(emit(lowered, lowered.graph, reuse_nodes=False)))
+    assert same_bits(old, anew.run(None, {"x0": np.zeros((1, 4), np.float32)})[0])

@@ -93,6 +93,9 @@ def _group_normalization(site: Site) -> None:
 def _gemm(site: Site) -> None:
     if site.given(2):
         return
+    scale = site.attrs.get("alpha", 1.0)
+    if isinstance(scale, (int, float)) and scale <= 0:
+        raise NotNormal("no bias beside a scale that is not positive: one of zeros would make zeros positive")
     sizes = site.shape(1)
     if len(sizes) != 2:
         raise NotNormal("weight is not a matrix")
