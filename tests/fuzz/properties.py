@@ -184,8 +184,8 @@ def same_bits(case: Fuzzed, feed: Feed, expected: Sequence[Any], found: Sequence
 
 
 def is_narrow(case: Fuzzed) -> bool:
-    """Whether bits may depend on which nodes stand beside each other, as ``order_matters`` says, and the original may be
-    more exact than its types: there it is right to leave rules out, or to give up."""
+    """Whether bits may depend on which nodes stand beside each other, as ``order_matters`` says, and the original may
+    be more exact than its types: there it is right to leave rules out, or to give up."""
     types = {number(value.dtype) for value in case.inputs} | {
         tensor.data_type for tensor in case.model.graph.initializer
     }
