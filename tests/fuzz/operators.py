@@ -523,10 +523,12 @@ def resize(d: Draft) -> Drawn:
     how = d.one_of(("asymmetric", "half_pixel", "align_corners"))
     scales = np.asarray([1, 1, *(d.one_of((2.0, 1.0, 0.5)) for _ in range(2))], np.float32)
     empty = d.given(np.zeros(0, np.float32)) if d.opset < 13 else ""
-    d.values = [value for value in d.values if value != empty]  # nothing else can be made of it
-    return d.add(
-        "Resize", [x, empty, d.given(scales)], mode=mode, coordinate_transformation_mode=how, nearest_mode="floor"
-    )
+    try:
+        return d.add(
+            "Resize", [x, empty, d.given(scales)], mode=mode, coordinate_transformation_mode=how, nearest_mode="floor"
+        )
+    finally:
+        d.values = [value for value in d.values if value != empty]  # nothing else can be made of it
 
 
 def normalized(d: Draft) -> Drawn:
