@@ -156,7 +156,7 @@ def test_a_rule_that_another_one_leaves_nothing_to_do_is_judged_all_the_same() -
     # The wrong weights are set aside: the right ones, of the same operator on the same input, were there before.
     found = bisected(FEW + parse(WRONG_CONSTANT))
     assert found.document["guilty"] == "half-of-normalization"
-    assert found.document["found_by"] == "steps"
+    assert found.document["found_by"] == "classes"
 
 
 def test_rules_that_do_harm_only_together_are_found_together() -> None:

@@ -275,14 +275,14 @@ def matmul(request: Request, dice: Dice) -> Proposal:
         elif kind < 0.55:
             # One matrix times many.
             a, b = (rows, inner), (*(lead or (dice.pick((1, 2, 3)),)), inner, columns)
-        elif kind < 0.77:
+        elif kind < 0.8:
             a, b = (*lead, rows, inner), (*under(dice, lead), inner, columns)
-        elif kind < 0.84:
+        elif kind < 0.87:
             lead = lead or (dice.pick((1, 2, 3)),)
             a, b = (*under(dice, lead), rows, inner), (*lead, inner, columns)
-        elif kind < 0.89:
+        elif kind < 0.92:
             a, b = (inner,), (*lead, inner, columns)
-        elif kind < 0.96:
+        elif kind < 0.97:
             a, b = (*lead, rows, inner), (inner,)
         else:
             a, b = (inner,), (inner,)
@@ -296,7 +296,7 @@ def matmul(request: Request, dice: Dice) -> Proposal:
             b = (*hint[:-2], inner, columns)
         elif 0.6 < kind < 0.72:
             b = (dice.pick((1, 2, 3)), *b)
-        if kind > 0.86:
+        if kind > 0.93:
             b = (inner,)
     elif a is None and b is not None:
         inner = b[-2] if len(b) >= 2 else b[0] if b else 1
