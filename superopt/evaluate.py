@@ -16,7 +16,7 @@ from superopt.errors import EvaluationError, OptionError
 from superopt.kernels import is_float
 from superopt.models.divisions import divisions, trapped
 from superopt.models.extent import largest_value, most_bytes
-from superopt.models.functions import MOST_NODES, written_out
+from superopt.models.functions import is_endless
 from superopt.models.model import Model, serialized
 from superopt.probe import is_risky, signal_of_loading
 
@@ -49,9 +49,10 @@ class Runner:
         ``session.end_profiling()`` writes.
         """
         proto = model.proto if isinstance(model, Model) else model
-        if written_out(proto) > MOST_NODES:
+        if is_endless(proto):
             raise EvaluationError("its functions call each other without end, or are far too many when written out")
         self._proto = None if optimized else proto
+        self._fitting: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
         options = ort.SessionOptions()
         if profile is not None:
             options.enable_profiling = True
@@ -97,11 +98,7 @@ class Runner:
     def run(self, feed: Feed) -> dict[str, Value]:
         """The outputs by name. Raises EvaluationError where onnxruntime fails, and where it would take far too much
         memory for a single value: the system ends who asks for that."""
-        if self._proto is not None:
-            shapes = {name: value.shape for name, value in feed.items() if isinstance(value, np.ndarray)}
-            largest = largest_value(self._proto, shapes)
-            if largest > most_bytes():
-                raise EvaluationError(f"a value of {largest:,} bytes, too large to be run here")
+        self._check_size(feed)
         try:
             if self._plain_outputs and all(_is_native(value) for value in feed.values()):
                 results = self.session.run(None, dict(feed))
@@ -111,6 +108,19 @@ class Runner:
         except Exception as error:  # as above
             raise EvaluationError(f"onnxruntime does not run it: {one_line(error)}") from error
         return {name: _plain(result) for name, result in zip(self.outputs, results, strict=True)}
+
+    def _check_size(self, feed: Feed) -> None:
+        """Raises EvaluationError where a value would be too large; asks ONNX once for inputs of the same shapes."""
+        if self._proto is None:
+            return
+        shapes = {name: value.shape for name, value in feed.items() if isinstance(value, np.ndarray)}
+        known = tuple(shapes.items())
+        if known in self._fitting:
+            return
+        largest = largest_value(self._proto, shapes)
+        if largest > most_bytes():
+            raise EvaluationError(f"a value of {largest:,} bytes, too large to be run here")
+        self._fitting.add(known)
 
 
 def _data(model: Model | onnx.ModelProto, optimized: bool) -> bytes:

@@ -23,20 +23,18 @@ from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import FEEDS, sample
 from superopt.laws import classes
 from superopt.laws.trust import lawful
-from superopt.lowering.lower import lower
 from superopt.models.convert import converted
 from superopt.models.interface import interface_difference
 from superopt.models.model import Model, load
 from superopt.models.narrow import computes_narrow
-from superopt.numeric import settle
 from superopt.options import Feed, Options, options
-from superopt.prepare import prepared
 from superopt.progress import Clock, Watcher
 from superopt.reporting.outcome import Outcome, document
 from superopt.result import Result
 from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
 from superopt.search.candidates import Search
+from superopt.search.opening import opened
 from superopt.search.selection import selected
 from superopt.search.soundness import Sound, first_of_several, unsound
 from superopt.verification.perturb import weight_bytes
@@ -112,16 +110,13 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     if chosen.target_opset is not None:
         with clock.stage("convert"):
             start = converted(original, chosen.target_opset)
-    with clock.stage("lower"):
-        model, ahead = prepared(start)
-        lowered = lower(model, chosen.initializers_are_constant)
-        graph = settle(lowered.graph, context=model.proto)
-    clock.watcher.dumped("terms", graph.text)
+    search = opened(start, chosen, clock, deadline)
+    clock.watcher.dumped("terms", search.graph.text)
     with clock.stage("sample"):
         feeds = feeds_of(original, chosen)
 
     verifier = Verifier(original, feeds, chosen, clock, bound_of(rules))
-    descent = Descent(Search(start, lowered, graph, chosen, clock, sizes_of(feeds), deadline, ahead))
+    descent = Descent(replace(search, sizes=sizes_of(feeds)))
     verified = None if start is original else verifier(start)
     fault = verified if verified is not None and not verified.agree else None
     if fault is None and chosen.check_classes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import onnx
@@ -23,10 +23,9 @@ def without_calls(model: Model) -> Model:
 
     A function that is of other opsets than the model stays, with its definition.
     """
-    called = {(standard_domain(node.domain), node.op_type) for node in _nodes(model.proto)}
-    if not any((standard_domain(function.domain), function.name) in called for function in model.proto.functions):
-        return model
-    if written_out(model.proto) > MOST_NODES:
+    functions = {_name(function.domain, function.name): function for function in model.proto.functions}
+    lists = (model.proto.graph.node, *(function.node for function in model.proto.functions))
+    if not any(_called(nodes, functions) for nodes in lists) or is_endless(model.proto):
         return model
     try:
         proto = inliner.inline_local_functions(model.proto)
@@ -35,13 +34,9 @@ def without_calls(model: Model) -> Model:
     return replace(model, proto=proto, source=None)
 
 
-def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node of a model, of its functions and of the graphs in both."""
-    waiting = [node for nodes in (proto.graph.node, *(item.node for item in proto.functions)) for node in nodes]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(inner for graph in subgraphs(node) for inner in graph.node)
+def is_endless(proto: onnx.ModelProto) -> bool:
+    """Whether the functions of a model call each other without end, or become far too many nodes."""
+    return bool(proto.functions) and written_out(proto) > MOST_NODES
 
 
 def written_out(proto: onnx.ModelProto) -> float:

@@ -9,7 +9,7 @@ import onnx
 from onnx import shape_inference
 from onnx.shape_inference import InferenceError as OnnxInferenceError
 
-from superopt.models.functions import MOST_NODES, written_out
+from superopt.models.functions import is_endless
 from superopt.models.model import Model
 from superopt.models.scopes import graphs_in
 from superopt.models.tensors import is_external
@@ -166,7 +166,7 @@ def skeleton_of(proto: onnx.ModelProto, constant_inputs: frozenset[str]) -> onnx
     """The model without what it declares, and with large constants as inputs of their types."""
     skeleton = onnx.ModelProto(ir_version=max(proto.ir_version, 4))
     skeleton.opset_import.extend(proto.opset_import)
-    if written_out(proto) <= MOST_NODES:
+    if not is_endless(proto):
         skeleton.functions.extend(proto.functions)
     graph = skeleton.graph
     graph.name = proto.graph.name or "graph"
