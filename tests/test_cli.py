@@ -380,7 +380,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         ("optimize", "by their laws first (both sides computed on made inputs)"),
         ("inspect", "opaque (kept as it is: no rule looks into it)"),
         ("cost", "`measured@PROVIDER` with another execution provider"),
-        ("rules list", "Rule sets that ship, or files."),
+        ("rules list", "Rules, families or rule sets that ship, or files."),
         ("rules check", "both sides are computed on made instances"),
     ],
 )

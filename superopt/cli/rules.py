@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from superopt.laws.laws import LawResult
 
 OK, FAILED = 0, 1
+NEAR = 4
+"""How many names an error suggests."""
 
 
 def run_list(names: tuple[str, ...]) -> int:
@@ -36,24 +39,49 @@ def run_list(names: tuple[str, ...]) -> int:
 
 def run_show(name: str, sets: tuple[str, ...]) -> int:
     """Prints the text of a rule, of a family, or of all rules of a set."""
-    if not sets and name in rule_text.shipped_names():
-        chosen = rule_text.load(name)
-    else:
-        everything = _together(sets or ("all",))
-        known = [rule for rule in everything if name in (rule.name, rule.name.partition("[")[0])]
-        if not known:
-            raise OptionError(f"{name}: no such rule or rule set, expected one that `superopt rules list` names")
-        chosen = RuleSet(tuple(known))
+    chosen = _among(_together(sets), name) if sets else _meant(name)
     blocks = [f"# {members[0].file}:{members[0].line}\n{members[0].text.rstrip()}\n" for members in _texts(chosen)]
     print("\n".join(blocks), end="")
     return OK
 
 
 def _together(names: tuple[str, ...]) -> RuleSet:
+    """The rules that names stand for, each of them once."""
     rules = RuleSet()
     for name in names:
-        rules = rules + rule_text.load(name)
+        rules = rules + _meant(name)
     return rules
+
+
+def _meant(name: str) -> RuleSet:
+    """The rules of a set that ships or of a file, or else the rule or family of this name that ships. Raises
+    ``OptionError`` where nothing is named so, or both a file and what ships; ``RuleError`` for what is no rule file."""
+    if name.endswith(".rules") or Path(name).name != name:
+        return rule_text.load(name)
+    shipped = rule_text.load("all")
+    is_set = name in rule_text.shipped_names()
+    if Path(name).is_file():
+        if is_set or name in _names(shipped):
+            kind = "rule set" if is_set else "rule"
+            raise OptionError(f"{name}: a file and a {kind} that ships are named so, expected ./{name} for the file")
+        return rule_text.load(name)
+    return rule_text.load(name) if is_set else _among(shipped, name)
+
+
+def _among(rules: RuleSet, name: str) -> RuleSet:
+    """The rule or family of this name. Raises ``OptionError`` that says what is named nearly so."""
+    if name in _names(rules):
+        return rules.only(name)
+    near = difflib.get_close_matches(name, [*rule_text.shipped_names(), *_names(rules)], NEAR)
+    raise OptionError(
+        f"{name}: no such rule or rule set, expected one that `superopt rules list` names"
+        + (f", such as {', '.join(near)}" if near else ", or a file")
+    )
+
+
+def _names(rules: RuleSet) -> dict[str, None]:
+    """The names of all rules and families, in order."""
+    return dict.fromkeys(name for rule in rules for name in (rule.name, rule.name.partition("[")[0]))
 
 
 def _texts(rules: RuleSet) -> Iterator[tuple[Rule, ...]]:

@@ -14,7 +14,9 @@ def rules_list(
     rules: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME|FILE]...", help="Rule sets that ship, or files. [default: all that ship]", show_default=False
+            metavar="[NAME|FILE]...",
+            help="Rules, families or rule sets that ship, or files. [default: all that ship]",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -47,7 +49,9 @@ def rules_check(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME|FILE]...", help="Rule sets that ship, or files. [default: all that ship]", show_default=False
+            metavar="[NAME|FILE]...",
+            help="Rules, families or rule sets that ship, or files. [default: all that ship]",
+            show_default=False,
         ),
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Check this rule alone; repeatable.")] = None,
