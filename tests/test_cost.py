@@ -151,6 +151,35 @@ GOOD = '[price]\nnode = 1\n[family.f]\noperators = ["Relu"]\n'
         ('["Relu"]', '["Convv"]', "is Conv meant?"),
         ('["Relu"]', f'["Relu"]\nblock = 1{400 * "0"}', "in [family.f], expected a whole number"),
         ('name = "m"', "name = 3", "name = 3, expected a text"),
+        ('name = "m"', 'name = "m\\nm"', "name = 'm\\nm', expected a text of one line"),
+        ('unit = "u"\n', "", "unit = None, expected a text"),
+        ("node = 1", "", "[price] is empty, expected at least one of node, flop, byte"),
+        ("[price]\nnode = 1\n", "", "no price above 0 in [price], [plus] or [instance], expected at least one"),
+        ("node = 1", "node = 0.0", "no price above 0 in [price], [plus] or [instance], expected at least one"),
+        ("node = 1", 'combine = "max"', "no price above 0 in [price]"),
+        ("node = 1", "[plus]\nroofline = 0", "[price] is empty"),
+        ("[price]\nnode = 1\n", "[plus]\nroofline = 0\n", "no price above 0 in [price]"),
+        (
+            "[price]\nnode = 1\n",
+            "[plus]\nroofline = -1\n",
+            "roofline = -1, expected a finite number that is not negative",
+        ),
+        ("[price]\nnode = 1\n", '[instance]\n"Relu" = 0\n', "no price above 0 in [price]"),
+        ("[price]\nnode = 1\n", '[instance]\n"Relu" = "1"\n', "Relu = '1', expected a finite number"),
+        ("node = 1", "node = nan", "node = nan, expected a finite number"),
+        ("node = 1", 'node = "1"', "node = '1', expected a finite number"),
+        ("node = 1", "node = [1]", "node = [1], expected a finite number"),
+        ("node = 1", "node = 1\nblock = 0", "block = 0 in [price], expected a whole number of channels from 1 to"),
+        ("node = 1", "node = 1\nblock = 8.0", "block = 8.0 in [price], expected a whole number"),
+        ("node = 1", "node = 1\nblock = true", "block = True in [price], expected a whole number"),
+        ("node = 1", "node = 1\nreorder_byte = -1e-9", "reorder_byte = -1e-09, expected a finite number"),
+        ("[price]\nnode = 1\n", "price = 1\n", "price = 1, expected a table [price]"),
+        ("[family.f]\n", "[family]\nf = 1\n[plus]\n", "family.f = 1, expected a table [family.f]"),
+        ('["Relu"]', "[]", "operators = [], expected a list of operator names"),
+        ('["Relu"]', "[1]", "operators = [1], expected a list of operator names"),
+        ('["Relu"]', '["Relu"]\nflop = -2', "flop = -2, expected a finite number"),
+        ('["Relu"]', '["Relu"]\nflops = 2', "[family.f] has 'flops', expected only operators"),
+        ('["Relu"]', '["Relu"]\n[plus]\nm = "much"', "m = 'much', expected a finite number"),
     ],
 )
 def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, old: str, new: str, what: str) -> None:
@@ -169,7 +198,9 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, old: str, new: s
 
 def test_a_family_may_name_operators_of_other_domains(tmp_path: Path) -> None:
     file = tmp_path / "m.toml"
-    file.write_text('name = "m"\nunit = "u"\n[family.f]\noperators = ["com.microsoft.Gelu", "Loop", "Opaque"]\n')
+    file.write_text(
+        'name = "m"\nunit = "u"\n[price]\nnode = 1\n[family.f]\noperators = ["com.microsoft.Gelu", "Loop", "Opaque"]\n'
+    )
     assert load(file).families["f"].operators == ("com.microsoft.Gelu", "Loop", "Opaque")
 
 
@@ -191,7 +222,7 @@ def test_prices_that_add_up_to_infinity_are_refused(tmp_path: Path) -> None:
 
 def test_a_byte_order_mark_is_no_part_of_a_cost_model(tmp_path: Path) -> None:
     file = tmp_path / "m.toml"
-    file.write_text('name = "m"\nunit = "u"\n', encoding="utf-8-sig")
+    file.write_text(f'name = "m"\nunit = "u"\n{GOOD}', encoding="utf-8-sig")
     assert load(file).name == "m"
 
 

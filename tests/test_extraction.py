@@ -283,7 +283,19 @@ def test_the_interchange_form_goes_round(tmp_path: Path) -> None:
         (100_000 * "[", "too deep to be read"),
         ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": []}', "no roots"),
         ('{"nodes": {"a": {"eclass": "x"}}, "root_eclasses": "x"}', "list"),
-        ('{"nodes": {"a": {"eclass": "x", "children": ["a"]}}, "root_eclasses": ["x"]}', "no finite derivation"),
+        (
+            '{"nodes": {"a": {"eclass": "x", "children": ["a"]}}, "root_eclasses": ["x"]}',
+            "root 'x' has no finite derivation, expected one without a cycle",
+        ),
+        (
+            '{"nodes": {"a": {"eclass": "x", "cost": Infinity}}, "root_eclasses": ["x"]}',
+            "root 'x' has no derivation of finite cost, expected one without a node of infinite cost",
+        ),
+        (
+            '{"nodes": {"a": {"eclass": "x", "children": ["a"]}, "c": {"eclass": "x", "children": ["b"]},'
+            ' "b": {"eclass": "y", "cost": 1e999}, "d": {"eclass": "z"}}, "root_eclasses": ["z", "x"]}',
+            "root 'x' has no derivation of finite cost, expected one without a node of infinite cost",
+        ),
     ],
 )
 def test_a_wrong_interchange_file_is_one_line(tmp_path: Path, text: str, what: str) -> None:

@@ -35,11 +35,18 @@ def parse(data: Mapping[str, Any], file: str, load: Callable[[str], CostModel]) 
     families = {name: reader.family(name, item) for name, item in reader.table(data, "family").items()}
     fuses = reader.choice(data, "fuses", ("", *FUSIONS), "")
     instances, others = reader.table(data, "instance"), reader.table(data, "plus")
+    weights = {key: reader.number(others, key, 1.0) for key in others}
+    timed = {key: reader.number(instances, key, 0.0) for key in instances}
+    if "price" in data and not price:
+        raise CostModelError(f"{file}: [price] is empty, expected at least one of {', '.join(_PRICES)}")
+    if not any((*numbers.values(), *weights.values(), *timed.values())):
+        # Every choice would be as good as any other.
+        raise CostModelError(f"{file}: no price above 0 in [price], [plus] or [instance], expected at least one")
     return CostModel(
         name=reader.text(data, "name"), unit=reader.text(data, "unit"), combine=combine, families=families,
-        fuses=fuses, block=reader.channels(price, "[price]", 0),
-        instances={key: reader.number(instances, key, 0.0) for key in instances},
-        plus=tuple((reader.number(others, other, 1.0), load(other)) for other in others), **numbers,
+        fuses=fuses, block=reader.channels(price, "[price]") if "block" in price else 0,
+        instances=timed,
+        plus=tuple((weight, load(other)) for other, weight in weights.items()), **numbers,
     )  # fmt: skip
 
 
@@ -62,8 +69,8 @@ class _Reader:
 
     def text(self, data: Mapping[str, Any], key: str) -> str:
         value = data.get(key)
-        if not isinstance(value, str) or not value:
-            raise CostModelError(f"{self.file}: {key} = {value!r}, expected a text")
+        if not isinstance(value, str) or not value or not value.isprintable():
+            raise CostModelError(f"{self.file}: {key} = {value!r}, expected a text of one line")
         return value
 
     def number(self, data: Mapping[str, Any], key: str, default: float) -> float:
@@ -94,11 +101,14 @@ class _Reader:
                 )
         return tuple(value)
 
-    def channels(self, data: Mapping[str, Any], where: str, default: int) -> int:
-        block = data.get("block", default)
-        if isinstance(block, bool) or not isinstance(block, int) or not default <= block <= _BLOCK_AT_MOST:
+    def channels(self, data: Mapping[str, Any], where: str) -> int:
+        block = data.get("block", 1)
+        if isinstance(block, bool) or not isinstance(block, int) or not 1 <= block <= _BLOCK_AT_MOST:
             shown = _short(block) if isinstance(block, int) else repr(block)
-            raise CostModelError(f"{self.file}: block = {shown} in {where}, expected a whole number of channels")
+            raise CostModelError(
+                f"{self.file}: block = {shown} in {where}, "
+                f"expected a whole number of channels from 1 to {_BLOCK_AT_MOST}"
+            )
         return block
 
     def family(self, name: str, data: Any) -> Family:
@@ -106,7 +116,7 @@ class _Reader:
         if not isinstance(data, dict):
             raise CostModelError(f"{self.file}: family.{name} = {data!r}, expected a table {where}")
         self.known(data, where, ("operators", "node", "flop", "byte", "kind", "block"))
-        block = self.channels(data, where, 1)
+        block = self.channels(data, where)
         factors = {key: self.number(data, key, 1.0) for key in ("node", "flop", "byte")}
         kind = self.choice(data, "kind", ("any", "depthwise", "grouped"), "any")
         return Family(self.names(data, "operators"), kind=kind, block=block, **factors)

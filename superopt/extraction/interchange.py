@@ -19,7 +19,7 @@ from superopt.cost import CostModel
 from superopt.engine.eclasses import EGraph
 from superopt.errors import ModelError
 from superopt.extraction.pricing import Priced, evaluable, price
-from superopt.extraction.problem import Problem, derivable
+from superopt.extraction.problem import Problem, derivable, hopeless_root
 from superopt.terms import CONST, type_text
 from superopt.workload import Sizes
 
@@ -95,9 +95,10 @@ def parse(document: Any, file: str) -> NamedProblem:
         len(class_names), [number[owner[name]] for name in names], children, costs, [number[root] for root in roots]
     )
     found = derivable(problem.classes, problem.node_class, children, [cost < math.inf for cost in costs])
-    for root in roots:
-        if not found[number[root]]:
-            raise ModelError(f"{file}: root {root!r} has no finite derivation, expected one without a cycle")
+    hopeless = hopeless_root(problem, found)
+    if hopeless is not None:
+        root, why = hopeless
+        raise ModelError(f"{file}: root {class_names[root]!r} has {why}")
     return NamedProblem(problem, tuple(names), tuple(class_names))
 
 

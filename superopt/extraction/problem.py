@@ -105,3 +105,17 @@ def derivable(
             if not waiting[user]:
                 ready.append(user)
     return found
+
+
+def hopeless_root(problem: Problem, found: Sequence[bool]) -> tuple[int, str] | None:
+    """A root without a derivation of finite cost, and what it has not; ``found`` says of which classes there are such.
+
+    None where every root has one.
+    """
+    root = next((root for root in problem.roots if not found[root]), None)
+    if root is None:
+        return None
+    whatever_the_cost = derivable(problem.classes, problem.node_class, problem.children, [True] * len(problem.costs))
+    if whatever_the_cost[root]:
+        return root, "no derivation of finite cost, expected one without a node of infinite cost"
+    return root, "no finite derivation, expected one without a cycle"

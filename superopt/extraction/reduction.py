@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 import networkx as nx
 
 from superopt.errors import EGraphError
-from superopt.extraction.problem import Problem, derivable
+from superopt.extraction.problem import Problem, derivable, hopeless_root
 
 Picks: TypeAlias = "int | tuple[Picks, ...]"
 """Nodes of the problem, nested: what choosing an item means."""
@@ -80,14 +80,15 @@ def flatten(picks: Iterable[Picks]) -> Iterator[int]:
 def opened(problem: Problem) -> Part:
     """The problem as a part: without infinite costs and what cannot be derived.
 
-    Raises ``EGraphError`` if a root has no finite derivation.
+    Raises ``EGraphError`` if a root has no derivation of finite cost.
     """
     alive = [cost < math.inf for cost in problem.costs]
     found = derivable(problem.classes, problem.node_class, problem.children, alive)
+    hopeless = hopeless_root(problem, found)
+    if hopeless is not None:
+        root, why = hopeless
+        raise EGraphError(f"root {root} has {why}")
     roots = list(dict.fromkeys(problem.roots))
-    for root in roots:
-        if not found[root]:
-            raise EGraphError(f"class {root} is a root without a finite derivation")
     preferred = problem.preferred or [False] * len(problem.costs)
     by_class = problem.by_class
     items: Items = {}

@@ -124,7 +124,7 @@ def solve(problem: Problem, effort: float = DEFAULT_EFFORT, seconds: float | Non
     """The cheapest choice that can be found, never worse than greedy, with a proven lower bound.
 
     ``effort`` is counted; ``seconds`` is by the clock, so that a run that it ends may not repeat. Raises
-    ``EGraphError`` if a root has no finite derivation.
+    ``EGraphError`` if a root has no derivation of finite cost.
     """
     start = time.monotonic()
     left = Effort(effort, None if seconds is None else start + seconds)
