@@ -95,8 +95,7 @@ def smallest(
 
 def _reached(goal: Reached, rules: RuleSet, cost_model: CostModel) -> bool:
     search = goal.search
-    found = extract(
-        search.saturate(rules).egraph, cost_model, byte_price=goal.byte_price, sizes=search.sizes, effort=EFFORT
-    )
+    egraph = search.extractable(search.saturate(rules).egraph, cost_model).egraph
+    found = extract(egraph, cost_model, byte_price=goal.byte_price, sizes=search.sizes, effort=EFFORT)
     cost = found.running if goal.running else found.cost
     return cost <= goal.cost + _SAME * abs(goal.cost)

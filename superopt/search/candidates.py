@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from superopt.cost import CostModel, graph_cost
 from superopt.emitting.correspondence import same_values
 from superopt.emitting.emit import emit
-from superopt.engine.eclasses import with_joined_types, without_classes
+from superopt.engine.eclasses import EGraph, with_joined_types, without_classes
 from superopt.engine.saturate import Limits, Saturation, saturate
 from superopt.errors import RangeError
 from superopt.extraction import Extraction, Extractor, distance, extract, several
@@ -21,6 +21,7 @@ from superopt.options import Options
 from superopt.progress import Clock
 from superopt.reporting.inspection import model_bytes, stored_bytes
 from superopt.rules import RuleSet
+from superopt.search.kept import Kept, with_groups_kept
 from superopt.terms import TermGraph
 
 _DEARER = 4.0
@@ -163,7 +164,8 @@ class Search:
         return self._choose(saturation, cost_model)
 
     def _choose(self, saturation: Saturation, cost_model: CostModel) -> Found | None:
-        extraction = self._extract(saturation, cost_model, None)
+        kept = self.extractable(saturation.egraph, cost_model)
+        extraction = self._extract(kept, cost_model, None)
         found = self.within_bounds(saturation, cost_model, extraction)
         if found is not None:
             return None if self._lost_a_fusion(found, saturation, cost_model) else found
@@ -171,7 +173,7 @@ class Search:
 
         def at(step: int) -> Found | None:
             price = even * _DEARER ** (step - _STEPS // 2)
-            return self.within_bounds(saturation, cost_model, self._extract(saturation, cost_model, price))
+            return self.within_bounds(saturation, cost_model, self._extract(kept, cost_model, price))
 
         small = _first(at, _STEPS)
         # Where bytes were dear, the smallest model may be one that is slower than the original.
@@ -219,16 +221,17 @@ class Search:
     ) -> list[Extraction]:
         """Other choices than the first at the same price of a byte, to be measured, at most so many: one with caution,
         and the best that do without what some rule made. Each two differ in as many nodes as the options ask for."""
-        extractor = Extractor(saturation.egraph, cost_model, first.byte_price, self.sizes)
+        kept = self.extractable(saturation.egraph, cost_model)
+        extractor = Extractor(kept.egraph, cost_model, first.byte_price, self.sizes)
         differ, effort, end = self.options.differ, _EFFORT / 4, time.perf_counter() + seconds
         with self.clock.stage("propose"):
             careful = extractor.extract(caution=CAUTION, effort=effort, seconds=seconds)
             found = [careful] if distance(careful, first) >= differ else []
             left = end - time.perf_counter()
             if len(found) < count and left > 0:
-                kept = [first, *found]
-                found += several(extractor, count - len(found), kept=kept, differ=differ, effort=effort, seconds=left)
-        return found
+                known = [first, *found]
+                found += several(extractor, count - len(found), kept=known, differ=differ, effort=effort, seconds=left)
+        return [replace(extraction, classes=kept.classes(extraction.classes)) for extraction in found]
 
     def within_bounds(self, saturation: Saturation, cost_model: CostModel, extraction: Extraction) -> Found | None:
         """The model of what was chosen, if it has not grown too much. Weights are made only where that may be."""
@@ -238,17 +241,23 @@ class Search:
         found = self._made(saturation, extraction, cost_model)
         return found if self.fits(found.model, found.bytes) else None
 
-    def _extract(self, saturation: Saturation, cost_model: CostModel, byte_price: float | None) -> Extraction:
+    def extractable(self, egraph: EGraph, cost_model: CostModel) -> Kept:
+        """The e-graph as a model is chosen from it: what the cost model's runtime fuses of the original can be chosen
+        as it stands."""
+        return with_groups_kept(egraph, self.graph, cost_model.fusions)
+
+    def _extract(self, kept: Kept, cost_model: CostModel, byte_price: float | None) -> Extraction:
         effort = _EFFORT if byte_price is None else _EFFORT / 4
         with self.clock.stage("extract"):
-            return extract(
-                saturation.egraph,
+            extraction = extract(
+                kept.egraph,
                 cost_model,
                 byte_price=byte_price,
                 sizes=self.sizes,
                 effort=effort,
-                seconds=self._time_to_extract(saturation.egraph.size),
+                seconds=self._time_to_extract(kept.egraph.size),
             )
+        return replace(extraction, classes=kept.classes(extraction.classes))
 
     def _made(self, saturation: Saturation, extraction: Extraction, cost_model: CostModel) -> Found:
         egraph = saturation.egraph
