@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 from superopt.cost import CostModel, constant_nodes, graph_cost, load, operands_of
 from superopt.costs import timing
+from superopt.costs.executor import Prepared
 from superopt.costs.files import toml
 from superopt.costs.fusions import load as load_fusions
 from superopt.costs.gather import graph_instances
@@ -160,13 +161,13 @@ def test_conversions_are_timed_and_go_into_a_file(tmp_path: Path) -> None:
 
 def test_heavy_weights_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
-    replicated = timing._replicated
+    times = Prepared.times
 
-    def counted(proto: onnx.ModelProto, count: int) -> onnx.ModelProto:
+    def counted(prepared: Prepared, count: int) -> Prepared:
         counts.append(count)
-        return replicated(proto, count)
+        return times(prepared, count)
 
-    monkeypatch.setattr(timing, "_replicated", counted)
+    monkeypatch.setattr(Prepared, "times", counted)
     monkeypatch.setattr(timing, "_DIFFERENCE", 0.0)
     timing.time_instance(product(1, 512), ONE)
     assert counts == [1, 1 + 16]  # a megabyte each

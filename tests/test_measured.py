@@ -18,14 +18,15 @@ from onnx import TensorProto, helper, numpy_helper
 from superopt.cli.main import main
 from superopt.cost import CostModel, constant_nodes, cost, load, operands_of
 from superopt.costs import database as databases
-from superopt.costs import filling, timing
+from superopt.costs import filling, sampling, timing
 from superopt.costs.database import Database, Place
 from superopt.costs.fitting import fitted, instance_of_key
 from superopt.costs.fusions import NONE
 from superopt.costs.gather import graph_instances
 from superopt.costs.instances import Instance, Part, inputs_of, instance_model, instance_of, single
 from superopt.costs.operands import Operand, content_of
-from superopt.costs.timing import Runtime, Timing
+from superopt.costs.sampling import Timing
+from superopt.costs.timing import Runtime
 from superopt.engine.saturate import Limits, saturate
 from superopt.errors import CostModelError, EvaluationError, OptionError
 from superopt.extraction import extract
@@ -127,20 +128,20 @@ def test_an_instance_is_not_folded_away(make: Callable[[], Instance], op: str, t
 
 @pytest.mark.parametrize("make", [conv, lambda: relu(1, 8), lambda: relu(64, 4096)])
 def test_an_instance_is_timed_whatever_its_size(make: Callable[[], Instance], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "MOST_SAMPLES", 7)
+    monkeypatch.setattr(sampling, "MOST_SAMPLES", 7)
     found = timing.time_instance(make(), ONE)
     assert found.samples == 7
     assert found.seconds >= 0
 
 
 def test_conversions_of_layout_at_the_ends_are_not_timed() -> None:
-    proto, feeds, to_optimize = timing._prepared(conv(channels=32), ONE)
-    assert [node.op_type for node in proto.graph.node] == ["Conv"]
-    assert not to_optimize
-    replicas = timing._replicated(proto, 3)
+    prepared = ONE.executor.prepared(conv(channels=32))
+    assert [node.op_type for node in prepared.proto.graph.node] == ["Conv"]
+    assert not prepared.to_optimize
+    replicas = prepared.times(3).proto
     assert [node.op_type for node in replicas.graph.node] == ["Conv"] * 3
     assert len({node.input[1] for node in replicas.graph.node}) == 3
-    timing._call(replicas, feeds, ONE, optimized=False)()
+    ONE.executor.load(prepared.times(3))()
 
 
 def test_what_is_added_to_a_convolution_is_in_its_layout() -> None:
@@ -155,10 +156,10 @@ def test_what_is_added_to_a_convolution_is_in_its_layout() -> None:
     parts = {4: Part("Conv", alone.nodes[0].attrs, (0, 1, 2), image), 5: Part("Add", Attrs(), (3, 4), image)}
     one = instance_of(parts, operands, NOMINAL)
     assert one is not None
-    proto, feeds, _ = timing._prepared(one, ONE)
-    assert [node.op_type for node in proto.graph.node] == ["Conv"]
-    assert len(feeds) == 2
-    timing._call(timing._replicated(proto, 2), feeds, ONE, optimized=False)()
+    prepared = ONE.executor.prepared(one)
+    assert [node.op_type for node in prepared.proto.graph.node] == ["Conv"]
+    assert len(prepared.feeds) == 2
+    ONE.executor.load(prepared.times(2))()
 
 
 def test_what_cannot_be_timed_says_so() -> None:
@@ -233,7 +234,7 @@ def small_model(path: Path) -> Path:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of this test's own."""
     monkeypatch.setattr(databases.platformdirs, "user_cache_path", lambda name: tmp_path / "cache" / name)
-    monkeypatch.setattr(timing, "MOST_SAMPLES", 7)
+    monkeypatch.setattr(sampling, "MOST_SAMPLES", 7)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "cache"
 

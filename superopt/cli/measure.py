@@ -15,7 +15,8 @@ from superopt.costs.filling import fill
 from superopt.costs.fitting import formula_of
 from superopt.costs.gather import egraph_instances, graph_instances
 from superopt.costs.instances import Instance
-from superopt.costs.timing import Runtime, Timing, channels_of_a_block
+from superopt.costs.sampling import Timing
+from superopt.costs.timing import Runtime, channels_of_a_block
 from superopt.engine.saturate import saturate
 from superopt.errors import OptionError
 from superopt.lowering.lower import lower

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import platformdirs
 
-from superopt.costs.timing import Runtime, Timing
+from superopt.costs.sampling import Timing
+from superopt.costs.timing import Runtime
 from superopt.errors import CostModelError
 
 VERSION = 1
@@ -33,7 +34,7 @@ CREATE TABLE IF NOT EXISTS timing (
 
 @dataclass(frozen=True)
 class Place:
-    """Where instances are timed: the machine (processor and cores), onnxruntime's version, provider and threads."""
+    """Where instances are timed: the machine (processor and cores), the runtime with its version, provider, threads."""
 
     machine: str
     runtime: str
@@ -42,10 +43,8 @@ class Place:
 
     @staticmethod
     def here(runtime: Runtime) -> Place:
-        """This machine, and the onnxruntime that is installed."""
-        import onnxruntime
-
-        return Place(machine(), f"onnxruntime {onnxruntime.__version__}", runtime.provider, runtime.threads)
+        """This machine, and the runtime that is installed. Raises OptionError where it is not."""
+        return Place(machine(), runtime.executor.version, runtime.provider, runtime.threads)
 
     def __str__(self) -> str:
         threads = "its own choice of threads" if self.threads == 0 else f"{self.threads} threads"

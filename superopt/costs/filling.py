@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from superopt.costs.database import Database, Place
 from superopt.costs.instances import Instance
-from superopt.costs.timing import Runtime, Timing, time_instance
+from superopt.costs.sampling import Timing
+from superopt.costs.timing import Runtime, time_instance
 from superopt.errors import EvaluationError
 
 _WRITTEN_EVERY = 2.0

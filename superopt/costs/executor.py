@@ -1,0 +1,87 @@
+"""What runs models, as timing sees it: one implementation a runtime.
+
+``superopt.costs.timing`` has the list of them; another runtime is another module like ``in_openvino`` and an entry
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from superopt.costs.instances import Instance
+from superopt.costs.replicas import replicated
+
+OPENVINO = "OpenVINO"
+"""OpenVINO through its own package; onnxruntime's provider of it is ``OpenVINOExecutionProvider``."""
+
+OTHERS = (OPENVINO,)
+"""What may stand in the place of a provider of onnxruntime."""
+
+Feeds: TypeAlias = Mapping[str, NDArray[np.generic]]
+Call: TypeAlias = Callable[[], None]
+"""One run of a model that is loaded; its outputs stay where the runtime made them."""
+
+Clock: TypeAlias = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model to be timed, its inputs, and whether the runtime has yet to optimize it. ``apart`` says that the runtime
+    makes one of operators that are alike and read the same, so that replicas need inputs of their own."""
+
+    proto: onnx.ModelProto
+    feeds: Feeds
+    to_optimize: bool
+    apart: bool = False
+
+    def times(self, count: int) -> Prepared:
+        """So many replicas of it side by side; they read the same memory, whatever it is called."""
+        made = replicated(self.proto, count, apart=self.apart)
+        if not self.apart:
+            return replace(self, proto=made)
+        feeds = {f"{name}@{number}": array for name, array in self.feeds.items() for number in range(count)}
+        return replace(self, proto=made, feeds=feeds)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What there is at a graph's ends for the ends alone, and between operators is not: ``seconds`` for handing inputs
+    and outputs over, and of the rest the ``share`` that conversions of layout and type take."""
+
+    seconds: float = 0.0
+    share: float = 0.0
+
+
+class Executor(Protocol):
+    """A runtime, with its provider and threads. What ``prepared`` and ``load`` raise where it cannot run something is
+    the runtime's own."""
+
+    @property
+    def version(self) -> str:
+        """The runtime's name and version: timings of others do not count."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that tells best what a run takes, in seconds."""
+
+    def check(self) -> None:
+        """Raises OptionError where it is not there."""
+
+    def channels_of_a_block(self) -> int:
+        """How many channels a block has of the layout whose conversions ``costs.layout`` finds: 0 where there is no
+        such layout."""
+
+    def prepared(self, instance: Instance) -> Prepared:
+        """The model to time an instance in. Raises EvaluationError where it cannot be written."""
+
+    def load(self, prepared: Prepared) -> Call:
+        """A model, loaded and run once. A runtime that cannot leave it as it is optimizes it in any case."""
+
+    def ends(self, prepared: Prepared) -> Ends:
+        """What of the time of a replica of a model is for the graph's ends."""

@@ -1,0 +1,128 @@
+"""Instances in OpenVINO, on the CPU, through its own Python package (the extra ``superopt[openvino]``).
+
+A model is compiled for latency, on the threads asked for, and computes in the types that it is written in (without
+being asked, OpenVINO takes bfloat16 for float32 where the processor has it). It cannot be asked for a graph that is
+optimized already, so conversions of layout and type stay at the ends of an instance's graph: what share of the time
+they take is what OpenVINO's own profiler says. Inputs and outputs that are handed over take about a microsecond each,
+as much as a small operator: that is measured once, on a graph with nothing else in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+
+from superopt.costs.executor import OPENVINO, Call, Clock, Ends, Prepared
+from superopt.costs.instances import Instance, inputs_of, instance_model
+from superopt.costs.sampling import WARM_UP, samples, seconds_of
+from superopt.errors import OptionError
+
+_PROFILED_REPLICAS = 5
+_PROFILED_RUNS = 10
+
+_ROUNDED = 0.5e-6
+"""The profiler's microseconds are whole ones, rounded down: what is lacking on average, in seconds."""
+
+_IDLE = frozenset({"Parameter", "Result", "Constant", "Input", "Output", "Const"})
+_MANY = 32
+
+
+@dataclass(frozen=True)
+class OpenVino:
+    """OpenVINO's CPU with a number of threads (0 is its own choice)."""
+
+    threads: int = 0
+
+    @property
+    def version(self) -> str:
+        return f"openvino {_openvino().__version__.partition('-')[0]}"
+
+    @property
+    def clock(self) -> Clock:
+        # One thread is the one that calls; its own time counts, which other processes do not add to.
+        return time.thread_time if self.threads == 1 else time.perf_counter
+
+    def check(self) -> None:
+        _openvino()
+
+    def channels_of_a_block(self) -> int:
+        return 0  # It chooses layouts by operator, not by the rules of ``costs.layout``.
+
+    def prepared(self, instance: Instance) -> Prepared:
+        return Prepared(instance_model(instance), inputs_of(instance), to_optimize=True, apart=True)
+
+    def load(self, prepared: Prepared) -> Call:
+        request = self._request(prepared, profiled=False)
+
+        def run() -> None:
+            request.infer(share_outputs=True)  # Otherwise they are copied.
+
+        run()
+        return run
+
+    def ends(self, prepared: Prepared) -> Ends:
+        request = self._request(prepared.times(_PROFILED_REPLICAS), profiled=True)
+        for _ in range(WARM_UP + _PROFILED_RUNS):
+            request.infer(share_outputs=True)
+        taken: dict[str, list[float]] = {}
+        for each in request.get_profiling_info():
+            if each.node_type not in _IDLE:
+                taken.setdefault(each.node_type, []).append(each.real_time.total_seconds() + _ROUNDED)
+        # Of replicas the median: something else may interrupt one of them.
+        spent = Counter({kind: len(found) * median(found) for kind, found in taken.items()})
+        casts = any(node.op_type == "Cast" for node in prepared.proto.graph.node)
+        apart = spent["Reorder"] + (0.0 if casts else spent["Convert"])
+        handed = len(prepared.proto.graph.output) * _handed_over(self)
+        return Ends(handed, apart / spent.total() if taken else 1.0)
+
+    def _request(self, prepared: Prepared, *, profiled: bool) -> Any:
+        openvino = _openvino()
+        hints: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+        if self.threads:
+            hints["INFERENCE_NUM_THREADS"] = self.threads
+        core = _core()
+        compiled = core.compile_model(
+            core.read_model(prepared.proto.SerializeToString()), "CPU", {**hints, "PERF_COUNT": profiled}
+        )
+        request = compiled.create_infer_request()
+        for port in compiled.inputs:
+            given = np.ascontiguousarray(prepared.feeds[port.any_name])
+            request.set_tensor(port, openvino.Tensor(given, shared_memory=True))
+        return request
+
+
+def _openvino() -> Any:
+    """The package. Raises OptionError where it is not installed."""
+    try:
+        return importlib.import_module("openvino")
+    except ImportError as error:
+        raise OptionError(
+            f"provider: {OPENVINO} cannot be used ({error}), expected its package: pip install 'superopt[openvino]'"
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def _core() -> Any:
+    return _openvino().Core()
+
+
+@lru_cache(maxsize=16)
+def _handed_over(executor: OpenVino) -> float:
+    """The seconds that an output takes by itself: a shape that is known is a constant to be handed over."""
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Shape", ["x"], ["y"])], "handed",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1])], [onnx.ValueInfoProto(name="y")],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    empty = Prepared(model, {"x": np.ones((1, 1), np.float32)}, to_optimize=True, apart=True)
+    one, many = (executor.load(empty.times(count)) for count in (1, 1 + _MANY))
+    added = median(samples(lambda: seconds_of(many, executor.clock) - seconds_of(one, executor.clock)))
+    return max(0.0, added / _MANY)
