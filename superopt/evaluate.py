@@ -18,7 +18,7 @@ from superopt.models.divisions import divisions, trapped
 from superopt.models.extent import largest_value, most_bytes
 from superopt.models.functions import is_endless
 from superopt.models.model import Model, serialized
-from superopt.probe import is_risky, signal_of_loading
+from superopt.probe import is_risky, outlives, signal_of_loading
 
 Value: TypeAlias = Any
 """What a model takes or gives: an array, a list of values (a sequence), a dict (a map), or None (an empty optional)."""
@@ -51,7 +51,8 @@ class Runner:
         proto = model.proto if isinstance(model, Model) else model
         if is_endless(proto):
             raise EvaluationError("its functions call each other without end, or are far too many when written out")
-        self._proto = None if optimized else proto
+        self._model = model if isinstance(model, Model) else Model(proto, libraries=tuple(libraries))
+        self._sized = not optimized
         self._fitting: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
         options = ort.SessionOptions()
         if profile is not None:
@@ -70,18 +71,16 @@ class Runner:
         # Sessions that spin while they wait slow each other down.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0" if threads == 1 else "1")
         options.add_session_config_entry("session.force_spinning_stop", "1")
-        if isinstance(model, Model) and model.folder is not None:
+        if self._model.folder is not None:
             folder = "session.model_external_initializers_file_folder_path"
-            options.add_session_config_entry(folder, str(model.folder.resolve()))
+            options.add_session_config_entry(folder, _folder(self._model))
         try:
-            self._held = _add_held(model, options) if isinstance(model, Model) else []
-            for library in model.libraries if isinstance(model, Model) else libraries:
+            self._held = _add_held(self._model, options)
+            for library in self._model.libraries:
                 options.register_custom_ops_library(library)
             data = _data(model, optimized)
             if optimized and is_risky(proto):
-                beside = model.folder if isinstance(model, Model) else None
-                loaded = model.libraries if isinstance(model, Model) else libraries
-                signal = signal_of_loading(data, str(beside.resolve()) if beside else "", tuple(loaded))
+                signal = signal_of_loading(data, _folder(self._model), self._model.libraries)
                 if signal:
                     raise EvaluationError(f"onnxruntime's optimizations of it end the process (signal {signal})")
             # Its Python part would print what it does not understand, and try the same again.
@@ -96,9 +95,12 @@ class Runner:
         self._plain_outputs = not any(_is_small_float(kind) for kind in self.output_types.values())
 
     def run(self, feed: Feed) -> dict[str, Value]:
-        """The outputs by name. Raises EvaluationError where onnxruntime fails, and where it would take far too much
-        memory for a single value: the system ends who asks for that."""
+        """The outputs by name. Raises EvaluationError where onnxruntime fails, where it would take far too much memory
+        for a single value (the system ends who asks for that), and where it would end the process over an empty
+        input."""
         self._check_size(feed)
+        if any(array.size == 0 for value in feed.values() for array in arrays_of(value)):
+            _check_empty(self._model, feed)
         try:
             if self._plain_outputs and all(_is_native(value) for value in feed.values()):
                 results = self.session.run(None, dict(feed))
@@ -111,16 +113,47 @@ class Runner:
 
     def _check_size(self, feed: Feed) -> None:
         """Raises EvaluationError where a value would be too large; asks ONNX once for inputs of the same shapes."""
-        if self._proto is None:
+        if not self._sized:
             return
-        shapes = {name: value.shape for name, value in feed.items() if isinstance(value, np.ndarray)}
-        known = tuple(shapes.items())
+        known = _shapes(feed)
         if known in self._fitting:
             return
-        largest = largest_value(self._proto, shapes)
+        largest = largest_value(self._model.proto, dict(known))
         if largest > most_bytes():
             raise EvaluationError(f"a value of {largest:,} bytes, too large to be run here")
         self._fitting.add(known)
+
+
+def _shapes(feed: Feed) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, value.shape) for name, value in feed.items() if isinstance(value, np.ndarray))
+
+
+_MOST_TRIED = 512 * 2**20
+"""Bytes of a model up to which it is handed to another process for a try."""
+
+_TRIED: dict[tuple[int, tuple[tuple[str, tuple[int, ...]], ...]], str | None] = {}
+"""What became of models on shapes, by all but the values of their weights."""
+
+
+def _check_empty(model: Model, feed: Feed) -> None:
+    """Raises EvaluationError where onnxruntime does not outlive an input without elements."""
+    graph = model.proto.graph
+    form = (*(node.SerializeToString() for node in graph.node), *((t.name, *t.dims) for t in graph.initializer))
+    key = (hash(form), _shapes(feed))
+    if key not in _TRIED:
+        if model.proto.ByteSize() + sum(value.nbytes for value in model.held.values()) > _MOST_TRIED:
+            raise EvaluationError("an input without elements, and too large to be tried in a process of its own")
+        held = {name: value.array() for name, value in model.held.items()}
+        if not all(_is_native(value) for value in (*held.values(), *feed.values())):
+            raise EvaluationError("an input without elements, and types that another process cannot be given")
+        _TRIED[key] = outlives(serialized(model), held, feed, _folder(model), model.libraries)
+    if _TRIED[key] is not None:
+        raise EvaluationError(f"onnxruntime does not run it: {_TRIED[key]}")
+
+
+def _folder(model: Model) -> str:
+    """Where external data lies, as onnxruntime is to be told; empty where the model has none."""
+    return str(model.folder.resolve()) if model.folder is not None else ""
 
 
 def _data(model: Model | onnx.ModelProto, optimized: bool) -> bytes:

@@ -195,8 +195,12 @@ def feeds_of(original: Model, chosen: Options) -> Feeds:
     if chosen.verify == "regions" and weight_bytes(original.proto) > LARGEST_RUN:
         return Feeds((), chosen.seed, ("not run as a whole",))
     try:
-        count = _NARROW_FEEDS if chosen.numeric == "exact" and computes_narrow(original.proto) else FEEDS
-        return sample(original, seed=chosen.seed, count=count, shapes=chosen.input_shape, given=chosen.inputs)
+        exact = chosen.numeric == "exact"
+        count = _NARROW_FEEDS if exact and computes_narrow(original.proto) else FEEDS
+        shapes, given = chosen.input_shape, chosen.inputs
+        return sample(
+            original, seed=chosen.seed, count=count, shapes=shapes, given=given, edge_sizes=True, special=exact
+        )
     except EvaluationError as error:
         return Feeds((), chosen.seed, (str(error),))
 

@@ -1,11 +1,15 @@
-"""Whether onnxruntime outlives loading a model: asked in a process of its own, where it may not."""
+"""Whether onnxruntime outlives a model: asked in a process of its own, where it may not."""
 
 from __future__ import annotations
 
 import functools
+import pickle
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import onnx
 
 from superopt.models.narrow import computes_narrow
@@ -22,6 +26,27 @@ for library in libraries:
     options.register_custom_ops_library(library)
 onnxruntime.InferenceSession(sys.stdin.buffer.read(), options, ["CPUExecutionProvider"])
 """
+
+_RUN = """
+import pickle, sys, onnxruntime
+folder, *libraries = sys.argv[1:]
+data, held, feed = pickle.load(sys.stdin.buffer)
+levels = onnxruntime.GraphOptimizationLevel
+for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_ALL):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = level
+    if folder:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    for library in libraries:
+        options.register_custom_ops_library(library)
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in held.values()]
+    options.add_external_initializers(list(held), values)
+    onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"]).run(None, feed)
+"""
+
+_LONGEST = 60.0
+"""Seconds that a run on next to no numbers may take."""
 
 
 def is_risky(proto: onnx.ModelProto) -> bool:
@@ -42,3 +67,27 @@ def signal_of_loading(data: bytes, folder: str = "", libraries: tuple[str, ...] 
     command = [sys.executable, "-c", _LOAD, folder, *libraries]
     ended = subprocess.run(command, input=data, capture_output=True, check=False).returncode
     return -ended if ended < 0 else 0
+
+
+def outlives(
+    data: bytes,
+    held: Mapping[str, np.ndarray[Any, Any]],
+    feed: Mapping[str, Any],
+    folder: str = "",
+    libraries: Sequence[str] = (),
+) -> str | None:
+    """None where a process runs a model on a feed, without and with optimizations; else what became of it.
+
+    ``held`` are values of initializers that are not in ``data``. In onnxruntime 1.32, GRU ends the process where the
+    batch is empty.
+    """
+    command = [sys.executable, "-c", _RUN, folder, *libraries]
+    try:
+        given = pickle.dumps((data, dict(held), dict(feed)))
+        ended = subprocess.run(command, input=given, capture_output=True, check=False, timeout=_LONGEST)
+    except subprocess.TimeoutExpired:
+        return f"it runs for more than {_LONGEST:.0f} seconds"
+    if ended.returncode < 0:
+        return f"it ends the process (signal {-ended.returncode})"
+    lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if ended.returncode and lines else None

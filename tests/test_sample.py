@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
+from superopt import evaluate
 from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import Runner, same_bits
 from superopt.inputs.feeds import load_feed
@@ -190,10 +191,51 @@ def test_what_gives_only_nan_gets_positive_numbers() -> None:
     assert np.isfinite(Runner(model).run(sample(model).values[0])["y"]).all()
 
 
-def test_zero_sizes_come_last_and_only_when_asked_for() -> None:
+def test_sizes_of_one_and_none_come_last_and_only_when_asked_for() -> None:
     model = relu(["n", 3])
     assert all(feed["x"].size for feed in sample(model).values)
-    assert sample(model, zero_sizes=True).values[-1]["x"].shape == (0, 3)
+    assert sample(model, edge_sizes=True).values[-1]["x"].shape == (0, 3)
+
+
+def test_a_cache_is_tried_empty_and_steps_one_by_one() -> None:
+    nodes = [helper.make_node("Concat", ["past", "x"], ["y"], axis=1)]
+    model = model_of(nodes, {"past": (FLOAT, ["batch", "past_len", 4]), "x": (FLOAT, ["batch", "seq", 4])})
+    plain = [feed.dims for feed in sample(model).feeds]
+    assert [feed.dims for feed in sample(model, edge_sizes=True).feeds if feed.dims not in plain] == [
+        {"batch": 1, "past_len": 1, "seq": 1}, {"batch": 1, "past_len": 0, "seq": 32},
+        {"batch": 0, "past_len": 32, "seq": 32},
+    ]  # fmt: skip
+
+
+def test_an_empty_batch_that_ends_onnxruntime_does_not_end_us() -> None:
+    """GRU does in onnxruntime 1.32: nothing to assert is left where it does."""
+    weights = {"w": np.ones((1, 9, 2), np.float32), "r": np.ones((1, 9, 3), np.float32)}
+    nodes = [helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=3)]
+    model = model_of(nodes, {"x": (FLOAT, ["seq", "batch", 2])}, weights)
+    assert sample(model, edge_sizes=True).feeds
+
+
+def test_what_does_not_outlive_an_empty_input_is_not_run_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "outlives", lambda *_: "it ends the process (signal 6)")
+    nodes = [helper.make_node("Elu", ["x"], ["y"], alpha=0.375)]  # known to no other test, so not tried before
+    model = model_of(nodes, {"x": (FLOAT, ["n", 3])})
+    assert all(feed["x"].size for feed in sample(model, edge_sizes=True).values)
+    with pytest.raises(EvaluationError, match=r"onnxruntime does not run it: it ends the process \(signal 6\)"):
+        Runner(model).run({"x": np.ones((0, 3), np.float32)})
+
+
+def test_special_values_come_last_among_floats_alone() -> None:
+    nodes = [helper.make_node("Gather", ["x", "i"], ["y"])]
+    model = model_of(nodes, {"x": (FLOAT, [40, 9]), "i": (INT, [2])})
+    plain, special = sample(model).values, sample(model, special=True).values
+    assert len(special) == len(plain) + 1
+    values = special[-1]["x"]
+    assert np.isnan(values).any()
+    assert np.isposinf(values).any()
+    assert np.isneginf(values).any()
+    assert (np.signbit(values) & (values == 0)).any()
+    assert np.isfinite(values).mean() > 0.8
+    assert same_bits(special[-1]["i"], plain[0]["i"])
 
 
 def test_model_that_runs_on_nothing_says_why() -> None:

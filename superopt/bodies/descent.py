@@ -136,7 +136,7 @@ class Descent:
             return None
         whole, quiet = self.search, Clock(Watcher())
         try:
-            feeds = sample(body, seed=whole.options.seed)
+            feeds = sample(body, seed=whole.options.seed, special=whole.options.numeric == "exact")
         except EvaluationError:
             return None  # What cannot be verified is left alone.
         graph = settle(lowered.graph, context=start.proto)

@@ -42,7 +42,7 @@ class Evidence:
     with onnxruntime's optimizations on. ``truth`` are outputs in float64 of the first feed; ``no_truth`` says why
     there are
     none. ``random`` names outputs that differ from run to run. ``by_terms`` is true where onnxruntime does not run the
-    model, and its terms are evaluated in float64 instead.
+    model, and its terms are evaluated in float64 instead. ``places`` says which of the feeds that were given are used.
     """
 
     model: Model
@@ -56,6 +56,7 @@ class Evidence:
     random: frozenset[str] = frozenset()
     by_terms: bool = False
     seeded: bool = False
+    places: tuple[int, ...] = ()
     perturbations: int = 0
     wider: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
@@ -106,6 +107,11 @@ class Evidence:
             return None
 
 
+def _is_empty(feed: Feed) -> bool:
+    """Whether an input has no elements: little work is left."""
+    return any(array.size == 0 for value in feed.values() for array in arrays_of(value))
+
+
 def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, seed: int = 0) -> Evidence:
     """Runs the original in all the ways that judging needs; ``exact`` leaves out what bit-exactness has no use for.
 
@@ -121,14 +127,16 @@ def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, 
     lowered = lower(subject)
     work = multiplications(lowered.graph)
     heavy = work > _HEAVY
-    used = values[: 1 if work > _HEAVIEST else 2] if heavy else values
-    known = [None for _ in used] if random_inside else known[: len(used)]
+    enough = (1 if work > _HEAVIEST else 2) if heavy else len(values)
+    places = [place for place, feed in enumerate(values) if place < enough or _is_empty(feed)]
+    used = tuple(values[place] for place in places)
+    known = [None if random_inside else known[place] for place in places]
     runner = None if None not in known and heavy else runner_of(subject)
     outputs = [runner.run(feed) if runner else at or {} for feed, at in zip(used, known, strict=True)]
     by_terms = isinstance(runner, TermRunner) or (runner is None and isinstance(feeds, Feeds) and feeds.by_terms)
     types = runner.output_types if isinstance(runner, Runner) else {}
     evidence = Evidence(subject, used, outputs, [[] for _ in used], [[] for _ in used], by_terms=by_terms, types=types)
-    evidence.seeded = seeded is not None
+    evidence.seeded, evidence.places = seeded is not None, tuple(places)
     if random_inside:
         evidence.random = _random_outputs(subject, evidence)
         runner = _runner(subject, by_terms)

@@ -116,7 +116,7 @@ def verify(
         evidence = evidence or gather(original, feeds, exact=exact, seed=seed)
     except EvaluationError as problem:
         return Verification(False, False, f"cannot run: the original: {problem}", numeric)
-    texts = texts[: len(evidence.feeds)]
+    texts = tuple(texts[place] for place in evidence.places)
     subject = (with_seeds(new) or new) if evidence.seeded else new
     try:
         runner = TermRunner(subject) if evidence.by_terms else Runner(subject)

@@ -123,7 +123,7 @@ def _with_made_up(
     while True:
         region = difference.region(part, types)
         try:
-            feeds = sample(region.original, seed=policy.seed, small=True)
+            feeds = sample(region.original, seed=policy.seed, small=True, special=policy.numeric == "exact")
             verdict = _verify(region.original, region.new, feeds, policy, part)
         except (EvaluationError, InputError) as error:
             reason = f"{part.outputs[0]}: its region cannot be run: {error}"
