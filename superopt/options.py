@@ -129,6 +129,9 @@ class Options:
         _choice("select", self.select, SELECTS)
         _choice("verify", self.verify, VERIFIES)
         check_layout(self.external_data)
+        _each("rules", self.rules, (str, RuleSet), "names, files or rule sets")
+        _each("without", self.without, (str,), "names of rules or families")
+        _each("custom-op-library", self.custom_op_library, (str,), "paths of shared libraries")
         for excuse in self.ignoring:
             _choice("ignoring", excuse, EXCUSES)
         if not self.rules:
@@ -145,10 +148,12 @@ class Options:
                 f"cost: {len(self.costs)} cost models are named, expected one with select=modelled: only the clock can "
                 "tell which of their choices is better"
             )
-        if not isinstance(self.initializers_are_constant, bool):
-            raise OptionError(
-                f"initializers-are-constant: {self.initializers_are_constant!r} is not a choice, expected True or False"
-            )
+        for name in ("initializers_are_constant", "check_classes", "trust_rules"):
+            _truth(name.replace("_", "-"), getattr(self, name))
+        if self.inputs is not None and not isinstance(self.inputs, (str, Mapping)):
+            raise OptionError(f"inputs: {self.inputs!r} is out of place, expected an .npz file or arrays by name")
+        if self.explain is not None and (not isinstance(self.explain, str) or not self.explain):
+            raise OptionError(f"explain: {self.explain!r} is out of place, expected a folder")
         for name, value in self.limit.items():
             _choice("limit", name, LIMITS)
             _at_least("limit", f"{name}={value}", value, 0 if name == "seconds" else 1, whole=name != "seconds")
@@ -195,11 +200,14 @@ def options(**given: Any) -> Options:
             read[name] = _several(read[name])
     for name in ("without", "ignoring"):
         if name in read:
-            read[name] = tuple(part.strip() for one in read[name] for part in str(one).split(",") if part.strip())
+            _each(name, read[name], (str,), "names")
+            read[name] = tuple(part.strip() for one in read[name] for part in one.split(",") if part.strip())
     if "rules" in read:
         read["rules"] = tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in read["rules"])
     if "custom_op_library" in read:
-        read["custom_op_library"] = tuple(os.fspath(one) for one in read["custom_op_library"])
+        read["custom_op_library"] = tuple(
+            os.fspath(one) if isinstance(one, os.PathLike) else one for one in read["custom_op_library"]
+        )
     if "cost" in read:
         costs = [os.fspath(one) if isinstance(one, os.PathLike) else one for one in _several(read["cost"])]
         costs = [one for place, one in enumerate(costs) if one not in costs[:place]]
@@ -252,8 +260,10 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
         raise OptionError(f"input-shape: '{dims}' is not a list of whole numbers, {expected}") from None
 
 
-def check_layout(layout: str) -> None:
+def check_layout(layout: object) -> None:
     """Raises OptionError where weights cannot lie so."""
+    if not isinstance(layout, str):
+        raise OptionError(f"external-data: {layout!r} is out of place, expected same, none, or the name of a file")
     pieces = layout.replace("\\", "/").split("/")
     if (
         not layout
@@ -293,6 +303,17 @@ def _several(value: Any) -> tuple[Any, ...]:
 def _choice(option: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise OptionError(f"{option}: '{value}' is not a choice, expected one of {', '.join(choices)}")
+
+
+def _each(option: str, values: object, kinds: tuple[type, ...], expected: str) -> None:
+    for value in values if isinstance(values, tuple) else (values,):
+        if not isinstance(value, kinds):
+            raise OptionError(f"{option}: {value!r} is out of place, expected {expected}")
+
+
+def _truth(option: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise OptionError(f"{option}: {value!r} is not a choice, expected True or False")
 
 
 def _number(option: str, text: str, value: str, expected: str = "a number after the =") -> float:

@@ -18,7 +18,7 @@ from superopt.cost import CostModel, graph_cost
 from superopt.engine.eclasses import EGraph
 from superopt.engine.saturate import Limits, Saturation
 from superopt.errors import OptionError
-from superopt.laws.all import POINTS, check_all
+from superopt.laws.all import POINTS, Checked, check_all
 from superopt.laws.laws import LawResult
 from superopt.models import model as models
 from superopt.models.model import Model
@@ -167,8 +167,17 @@ class Chosen:
 class CheckedRules(Sequence[LawResult]):
     """What the laws of rules came to, rule by rule. A rejected rule ``passed`` where its law fails it."""
 
-    results: tuple[LawResult, ...]
-    rules: RuleSet
+    checked: tuple[Checked, ...]
+
+    @property
+    def rules(self) -> RuleSet:
+        """The rules that were checked."""
+        return RuleSet(tuple(one.rule for one in self.checked))
+
+    @property
+    def results(self) -> tuple[LawResult, ...]:
+        """What each law came to, in the order of the rules."""
+        return tuple(one.result for one in self.checked)
 
     @property
     def passed(self) -> bool:
@@ -178,11 +187,7 @@ class CheckedRules(Sequence[LawResult]):
     @property
     def failures(self) -> tuple[LawResult, ...]:
         """The results of the rules that do not pass."""
-        return tuple(
-            result
-            for rule, result in zip(self.rules, self.results, strict=True)
-            if result.passed == (rule.rejected is not None)
-        )
+        return tuple(one.result for one in self.checked if not one.passed)
 
     def __len__(self) -> int:
         return len(self.results)
@@ -279,7 +284,7 @@ def extract(
         # Under no rules there is the original alone.
         none = Saturated(search, RuleSet(), search.saturate(RuleSet()), {})
         return extract(none, cost_model)
-    before = graph_cost(search.graph, cost_model, search.sizes).total
+    before = search.before(saturated.saturation, cost_model)
     after = graph_cost(found.graph, cost_model, search.sizes).total
     return Chosen(found, cost_model, before, after, dict(clock.seconds))
 
@@ -301,7 +306,7 @@ def check_rules(
     check_jobs(jobs)
     chosen = _together(rules)
     checked = check_all(chosen, points=points, seed=seed, jobs=jobs)
-    return CheckedRules(tuple(one.result for one in checked), chosen)
+    return CheckedRules(tuple(checked))
 
 
 def _together(given: object) -> RuleSet:

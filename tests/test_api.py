@@ -100,6 +100,17 @@ def test_checking_tells_which_rule_fails_and_how() -> None:
     assert checked[0].passed
 
 
+def test_a_rejected_rule_that_could_not_be_checked_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("the checker failed")
+
+    monkeypatch.setattr("superopt.laws.laws.check", fails)
+    text = 'rejected sign-of-a-sum: reassociates because "the sign is lost"\n  Neg(Add(x, y)) => Add(x, y)\n'
+    checked = superopt.check_rules(superopt.parse_rules(text))
+    assert not checked.passed
+    assert [result.error for result in checked.failures] == ["RuntimeError: the checker failed"]
+
+
 def test_rules_are_checked_by_name_too() -> None:
     checked = superopt.check_rules(["spectrum", superopt.parse_rules(TWO_SCALES)], points=1)
     assert [one.rule for one in checked] == [
