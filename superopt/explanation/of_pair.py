@@ -33,6 +33,7 @@ from superopt.prepare import prepared
 from superopt.progress import Clock
 from superopt.rules import RuleSet
 from superopt.search.candidates import Search
+from superopt.search.opening import of_graph
 from superopt.terms import OPAQUE, TermGraph
 
 _MOST_MISSING = 8
@@ -168,18 +169,17 @@ def _search(
     pair: _Pair, original: Model, options: Options, clock: Clock, ahead: bool
 ) -> tuple[Search, Lowered, TermGraph]:
     """The search of a pair, and what is wanted of it. Raises ``ModelError`` where the outputs are not the same."""
-    constant = options.initializers_are_constant and not pair.place
-    lowered, end = lower(pair.before, constant), lower(pair.after, constant)
-    graph = settle(lowered.graph, context=pair.before.proto)
-    wanted = settle(end.graph, context=pair.after.proto)
-    if not pair.place:  # a body's outputs are known by their order, whatever they are called
-        if set(end.root_names) != set(lowered.root_names):
-            raise ModelError(f"{pair.after.label}: its outputs are not those of {original.label}")
-        wanted = replace(wanted, roots=tuple(wanted.roots[end.root_names.index(name)] for name in lowered.root_names))
-    elif len(wanted.roots) != len(graph.roots):
-        raise ModelError(f"{pair.after.label}: {pair.place}: its outputs are not those of the original's")
     whole = pair.before if pair.place else original
-    return Search(whole, lowered, graph, options, clock, {}, None, ahead, pair.place), end, wanted
+    search = of_graph(pair.before, options, clock, original=whole, ahead=ahead, place=pair.place)
+    end = lower(pair.after, options.initializers_are_constant and not pair.place)
+    wanted, names = settle(end.graph, context=pair.after.proto), search.lowered.root_names
+    if not pair.place:  # a body's outputs are known by their order, whatever they are called
+        if set(end.root_names) != set(names):
+            raise ModelError(f"{pair.after.label}: its outputs are not those of {original.label}")
+        wanted = replace(wanted, roots=tuple(wanted.roots[end.root_names.index(name)] for name in names))
+    elif len(wanted.roots) != len(search.graph.roots):
+        raise ModelError(f"{pair.after.label}: {pair.place}: its outputs are not those of the original's")
+    return search, end, wanted
 
 
 def _led(search: Search, end: Lowered, wanted: TermGraph, rules: RuleSet, cost_model: CostModel, new: Model) -> _Led:

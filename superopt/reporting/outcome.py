@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from superopt.bodies.bodies import bodies
 from superopt.bodies.descent import saturations
 from superopt.cost import CostModel, graph_cost
-from superopt.engine.eclasses import with_joined_types
 from superopt.engine.saturate import Saturation
 from superopt.lowering.lower import lower
 from superopt.models.model import Model, standard_domain
@@ -134,8 +133,7 @@ def original_cost(search: Search, saturation: Saturation | None, cost_model: Cos
     types (a function that is called, sizes that it computes) would make it cheaper than it is.
     """
     lowered = search.lowered
-    graph = with_joined_types(search.graph, saturation.egraph) if saturation else search.graph
-    price = graph_cost(graph, cost_model, search.sizes).total + _bodies_cost(lowered.model, cost_model, search)
+    price = search.before(saturation, cost_model) + _bodies_cost(lowered.model, cost_model, search)
     if search.original is lowered.model:
         return price
     graph = lower(search.original, search.options.initializers_are_constant).graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from superopt.cost import CostModel, graph_cost
 from superopt.emitting.correspondence import same_values
@@ -22,7 +22,7 @@ from superopt.progress import Clock
 from superopt.reporting.inspection import model_bytes, stored_bytes
 from superopt.rules import RuleSet
 from superopt.search.kept import Kept, with_groups_kept
-from superopt.terms import TermGraph
+from superopt.terms import TermGraph, ValueType
 
 _DEARER = 4.0
 _STEPS = 20
@@ -124,6 +124,7 @@ class Search:
     deadline: float | None
     ahead: bool = False
     place: str = ""
+    _before: dict[tuple[str, tuple[ValueType, ...]], float] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def limits(self) -> Limits:
@@ -177,16 +178,24 @@ class Search:
 
         small = _first(at, _STEPS)
         # Where bytes were dear, the smallest model may be one that is slower than the original.
-        dearer = small is not None and self._running(small.graph, cost_model) > self._running(self.graph, cost_model)
+        dearer = small is not None and self._running(small.graph, cost_model) > self.before(saturation, cost_model)
         return None if dearer else small
 
     def _lost_a_fusion(self, found: Found, saturation: Saturation, cost_model: CostModel) -> bool:
-        """Whether the cost model alone decides, and prices what was found above the original: where a scale of ones or
-        a shift of zeros makes several terms one class, what a runtime fuses of them cannot be chosen any more."""
+        """Whether the cost model alone decides, and prices what was found above the original: what looked cheaper node
+        by node may share with others what the runtime would have fused."""
         if self.options.select != "modelled":
             return False
-        before = self._running(with_joined_types(self.graph, saturation.egraph), cost_model)
-        return self._running(found.graph, cost_model) > before * (1 + _ALIKE)
+        return self._running(found.graph, cost_model) > self.before(saturation, cost_model) * (1 + _ALIKE)
+
+    def before(self, saturation: Saturation | None, cost_model: CostModel) -> float:
+        """What running the graph costs before any rule, bodies apart, with all that an e-graph knows of its types. It
+        is computed once."""
+        graph = with_joined_types(self.graph, saturation.egraph) if saturation else self.graph
+        key = (cost_model.hash, graph.types)
+        if key not in self._before:
+            self._before[key] = self._running(graph, cost_model)
+        return self._before[key]
 
     def _running(self, graph: TermGraph, cost_model: CostModel) -> float:
         return graph_cost(graph, cost_model, self.sizes).total

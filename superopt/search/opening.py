@@ -18,6 +18,15 @@ def opened(original: Model, options: Options, clock: Clock, deadline: float | No
     """
     with clock.stage("lower"):
         model, ahead = prepared(original)
-        lowered = lower(model, options.initializers_are_constant)
-        graph = settle(lowered.graph, context=model.proto)
-    return Search(original, lowered, graph, options, clock, {}, deadline, ahead)
+        return of_graph(model, options, clock, original=original, ahead=ahead, deadline=deadline)
+
+
+def of_graph(
+    start: Model, options: Options, clock: Clock, *, original: Model, ahead: bool, place: str = "",
+    deadline: float | None = None,
+) -> Search:  # fmt: skip
+    """The search of the graph of a model as it stands: of a main graph, or of the body at a ``place``, whose
+    initializers are none of the model's inputs."""
+    lowered = lower(start, options.initializers_are_constant and not place)
+    graph = settle(lowered.graph, context=start.proto)
+    return Search(original, lowered, graph, options, clock, {}, deadline, ahead, place)
