@@ -14,7 +14,7 @@ InputShapes = Annotated[
     typer.Option("--input-shape", metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable."),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", help="Threads of onnxruntime. [default: onnxruntime's own choice]")
+    int | None, typer.Option("--threads", help="Threads of the runtime. [default: the runtime's own choice]")
 ]
 
 
@@ -42,7 +42,7 @@ def cost_command(
         typer.Option(
             metavar="NAME|FILE",
             help="Cost model; repeatable. `measured` is what was timed here, `measured@PROVIDER` with another "
-            f"execution provider of onnxruntime. [default: {DEFAULTS.cost}]",
+            f"execution provider of onnxruntime, or with OpenVINO. [default: {DEFAULTS.cost}]",
         ),
     ] = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="Every node by itself, not only operators.")] = False,
@@ -77,7 +77,8 @@ def measure(
         str,
         typer.Option(
             metavar="NAME",
-            help="Execution provider of onnxruntime; `--cost measured@NAME` goes by what was timed with it.",
+            help="Execution provider of onnxruntime, or OpenVINO for OpenVINO's own package (superopt[openvino]); "
+            "`--cost measured@NAME` goes by what was timed with it.",
         ),
     ] = "CPUExecutionProvider",
     input_shape: InputShapes = None,
@@ -88,7 +89,7 @@ def measure(
     ] = None,
     report: ReportFile = None,
 ) -> None:
-    """Time a model's operators in onnxruntime, each alone, for the cost model `measured`."""
+    """Time a model's operators in onnxruntime or OpenVINO, each alone, for the cost model `measured`."""
     from superopt.cli.measure import run_measure
     from superopt.options import options
 

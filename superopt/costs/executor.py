@@ -6,6 +6,7 @@ there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
@@ -52,10 +53,16 @@ class Prepared:
 @dataclass(frozen=True)
 class Ends:
     """What there is at a graph's ends for the ends alone, and between operators is not: ``seconds`` for handing inputs
-    and outputs over, and of the rest the ``share`` that conversions of layout and type take."""
+    and outputs over, and of the rest the ``share`` that conversions of layout and type take. ``most`` is what the
+    operators take by themselves where that is known to be less: a view whose result is copied, to be handed over."""
 
     seconds: float = 0.0
     share: float = 0.0
+    most: float = math.inf
+
+    def without(self, taken: float) -> float:
+        """Of the seconds that a replica takes, those of its operators."""
+        return min(self.most, (1 - self.share) * (taken - self.seconds))
 
 
 class Executor(Protocol):

@@ -10,8 +10,9 @@ as much as a small operator: that is measured once, on a graph with nothing else
 from __future__ import annotations
 
 import importlib
+import math
 import time
-from collections import Counter
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
@@ -32,7 +33,11 @@ _ROUNDED = 0.5e-6
 """The profiler's microseconds are whole ones, rounded down: what is lacking on average, in seconds."""
 
 _IDLE = frozenset({"Parameter", "Result", "Constant", "Input", "Output", "Const"})
+_LAYOUTS, _TYPES = frozenset({"Reorder"}), frozenset({"Convert"})
+"""The profiler's names of conversions."""
+
 _MANY = 32
+"""Outputs by which it is measured what one takes."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +77,10 @@ class OpenVino:
         request = self._request(prepared.times(_PROFILED_REPLICAS), profiled=True)
         for _ in range(WARM_UP + _PROFILED_RUNS):
             request.infer(share_outputs=True)
-        taken: dict[str, list[float]] = {}
-        for each in request.get_profiling_info():
-            if each.node_type not in _IDLE:
-                taken.setdefault(each.node_type, []).append(each.real_time.total_seconds() + _ROUNDED)
-        # Of replicas the median: something else may interrupt one of them.
-        spent = Counter({kind: len(found) * median(found) for kind, found in taken.items()})
+        profile = [(each.node_type, each.real_time.total_seconds()) for each in request.get_profiling_info()]
         casts = any(node.op_type == "Cast" for node in prepared.proto.graph.node)
-        apart = spent["Reorder"] + (0.0 if casts else spent["Convert"])
-        handed = len(prepared.proto.graph.output) * _handed_over(self)
-        return Ends(handed, apart / spent.total() if taken else 1.0)
+        conversions = _LAYOUTS if casts else _LAYOUTS | _TYPES
+        return ends_of(profile, conversions, _handed_over(self) * len(prepared.proto.graph.output))
 
     def _request(self, prepared: Prepared, *, profiled: bool) -> Any:
         openvino = _openvino()
@@ -97,6 +96,22 @@ class OpenVino:
             given = np.ascontiguousarray(prepared.feeds[port.any_name])
             request.set_tensor(port, openvino.Tensor(given, shared_memory=True))
         return request
+
+
+def ends_of(profile: Iterable[tuple[str, float]], conversions: Set[str], handed: float) -> Ends:
+    """What the ends of a graph of replicas take, from what each of its nodes took: its type, and seconds. Nodes of the
+    types in ``conversions`` are there for the ends, and ``handed`` are the seconds for a replica's outputs."""
+    taken: dict[str, list[float]] = {}
+    for kind, seconds in profile:
+        if kind not in _IDLE:
+            taken.setdefault(kind, []).append(seconds)
+    # Of replicas the median: something else may interrupt one of them.
+    spent = {kind: len(found) * (median(found) + _ROUNDED) for kind, found in taken.items()}
+    apart = sum(seconds for kind, seconds in spent.items() if kind in conversions)
+    own = sum(spent.values()) - apart
+    # A view takes none of the profiler's microseconds, but its result is copied where it is one of the graph's.
+    views = all(median(found) == 0 for kind, found in taken.items() if kind not in conversions)
+    return Ends(handed, apart / (own + apart) if own else 1.0, own / _PROFILED_REPLICAS if views else math.inf)
 
 
 def _openvino() -> Any:

@@ -100,8 +100,7 @@ def _time(instance: Instance, runtime: Runtime) -> Timing:
         many()
 
     def difference() -> float:
-        each = (seconds_of(many, clock) - seconds_of(one, clock)) / replicas
-        return (1 - ends.share) * (each - ends.seconds)
+        return ends.without((seconds_of(many, clock) - seconds_of(one, clock)) / replicas)
 
     return timing(samples(difference))
 
