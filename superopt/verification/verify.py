@@ -131,17 +131,19 @@ def verify(
         problems = judge.close(plain, optimized)
     checks = tuple(_check(evidence, plain, name, problems.get(name)) for name in evidence.outputs[0])
     worst = next(iter(problems.items()), None)
-    reason = f"{worst[0]}: {worst[1]}" if worst else _why(evidence, exact)
+    reason = f"{worst[0]}: {worst[1]}" if worst else _why(evidence, exact, optimized is not None)
     return Verification(
         worst is None, True, reason, numeric, checks, _truth_text(evidence), texts, evidence.perturbations
     )
 
 
-def _why(evidence: Evidence, exact: bool) -> str:
+def _why(evidence: Evidence, exact: bool, optimized: bool) -> str:
     runs = f"{len(evidence.feeds)} feeds" if len(evidence.feeds) != 1 else "one feed"
-    text = f"the same bits on {runs}" if exact else f"as near as the original is to itself and to the truth, on {runs}"
+    text = f"the same bits on {runs}" if exact else f"within the rounding error of the original itself, on {runs}"
     if evidence.by_terms:
         text += "; evaluated as terms in float64, since onnxruntime does not run the original"
+    elif not optimized:
+        text += "; without onnxruntime's optimizations, with which the original does not run"
     if evidence.random:
         text += f"; random outputs compared in shape and type alone: {', '.join(sorted(evidence.random))}"
     return text

@@ -86,7 +86,7 @@ def verify_regions(
 def _together(results: Sequence[Verification], how: str, numeric: NumericClass) -> Verification:
     wrong = next((result for result in results if not result.agree), None)
     count = f"each of {len(results)} rewritten regions" if len(results) > 1 else "the one rewritten region"
-    near = "is as near as the original is to itself and to the truth"
+    near = "is within the rounding error of the original itself"
     what = wrong.reason if wrong else f"{count} {'gives the same bits' if numeric == 'exact' else near}, on {how}"
     lacking = [result.truth for result in results if not result.truth.startswith("float64")]
     truth = results[0].truth if not lacking else lacking[0]
