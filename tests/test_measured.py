@@ -4,6 +4,7 @@ is made of it. No test looks at how long anything takes."""
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from superopt.cost import CostModel, constant_nodes, cost, load, operands_of
 from superopt.costs import database as databases
 from superopt.costs import filling, sampling, timing
 from superopt.costs.database import Database, Place
+from superopt.costs.executor import Ends
 from superopt.costs.fitting import fitted, instance_of_key
 from superopt.costs.fusions import NONE
 from superopt.costs.gather import graph_instances
@@ -142,6 +144,21 @@ def test_conversions_of_layout_at_the_ends_are_not_timed() -> None:
     assert [node.op_type for node in replicas.graph.node] == ["Conv"] * 3
     assert len({node.input[1] for node in replicas.graph.node}) == 3
     ONE.executor.load(prepared.times(3))()
+
+
+LARGE = 64 << 10
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [("Reshape", {"shape": (LARGE, 8), "allowzero": 0}), ("Flatten", {"axis": 1}), ("Unsqueeze", {"axes": (0,)})],
+)
+def test_a_view_takes_the_same_whatever_its_size(op: str, attrs: dict[str, object]) -> None:
+    large = instance(op, [Operand(tensor(8, LARGE))], tensor(8, LARGE), **attrs)
+    ends = ONE.executor.ends(ONE.executor.prepared(large))
+    assert ends.without(1.0) == ends.most < math.inf  # however long its result is copied
+    assert timing.time_instance(large, ONE).seconds <= ends.most
+    assert ONE.executor.ends(ONE.executor.prepared(relu(8, 64))) == Ends()
 
 
 def test_what_is_added_to_a_convolution_is_in_its_layout() -> None:

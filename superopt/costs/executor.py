@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from superopt.costs.instances import Instance
 from superopt.costs.replicas import replicated
+from superopt.costs.sampling import samples, seconds_of
 
 OPENVINO = "OpenVINO"
 """OpenVINO through its own package; onnxruntime's provider of it is ``OpenVINOExecutionProvider``."""
@@ -92,3 +94,13 @@ class Executor(Protocol):
 
     def ends(self, prepared: Prepared) -> Ends:
         """What of the time of a replica of a model is for the graph's ends."""
+
+
+_ADDED = 32
+
+
+def added_by(executor: Executor, prepared: Prepared) -> float:
+    """The seconds that a replica of a small model adds to a run."""
+    one, many = (executor.load(prepared.times(count)) for count in (1, 1 + _ADDED))
+    clock = executor.clock
+    return max(0.0, median(samples(lambda: seconds_of(many, clock) - seconds_of(one, clock))) / _ADDED)

@@ -14,11 +14,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
-from superopt.costs.executor import OTHERS, Call, Clock, Ends, Feeds, Prepared
+from superopt.costs.executor import OTHERS, Call, Clock, Ends, Feeds, Prepared, added_by
 from superopt.costs.instances import BLOCKED, Instance, inputs_of, instance_model
 from superopt.errors import OptionError
+from superopt.workload import VIEWS
 
 CPU = "CPUExecutionProvider"
 
@@ -77,7 +79,9 @@ class OnnxRuntime:
         return run
 
     def ends(self, prepared: Prepared) -> Ends:
-        return Ends()  # ``prepared`` has taken them off.
+        # ``prepared`` has taken conversions off; the result of a view is copied where it is one of the graph's.
+        views = self.provider == CPU and all(node.op_type in VIEWS for node in prepared.proto.graph.node)
+        return Ends(most=_view(self)) if views else Ends()
 
     def _optimized(self, proto: onnx.ModelProto) -> onnx.ModelProto:
         with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
@@ -146,6 +150,17 @@ def _channels_of_a_block(executor: OnnxRuntime) -> int:
     made = executor._optimized(model).graph
     counts = [each.i for node in made.node for each in node.attribute if each.name == "channels"]
     return int(min(counts, default=0))  # of the ReorderOutput behind each pool that is done in blocks
+
+
+@lru_cache(maxsize=16)
+def _view(executor: OnnxRuntime) -> float:
+    """The seconds of a view, whatever its size: those of one that has nothing to copy."""
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Flatten", ["x"], ["y"])], "view",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])], [onnx.ValueInfoProto(name="y")],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    return added_by(executor, Prepared(model, {"x": np.ones(1, np.float32)}, to_optimize=False))
 
 
 def _entries(graph: onnx.GraphProto) -> list[onnx.NodeProto]:

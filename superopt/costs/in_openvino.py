@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from superopt.costs.executor import OPENVINO, Call, Clock, Ends, Prepared
+from superopt.costs.executor import OPENVINO, Call, Clock, Ends, Prepared, added_by
 from superopt.costs.instances import Instance, inputs_of, instance_model
-from superopt.costs.sampling import WARM_UP, samples, seconds_of
+from superopt.costs.sampling import WARM_UP
 from superopt.errors import OptionError
 
 _PROFILED_REPLICAS = 5
@@ -35,9 +35,6 @@ _ROUNDED = 0.5e-6
 _IDLE = frozenset({"Parameter", "Result", "Constant", "Input", "Output", "Const"})
 _LAYOUTS, _TYPES = frozenset({"Reorder"}), frozenset({"Convert"})
 """The profiler's names of conversions."""
-
-_MANY = 32
-"""Outputs by which it is measured what one takes."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,4 @@ def _handed_over(executor: OpenVino) -> float:
         [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1])], [onnx.ValueInfoProto(name="y")],
     )  # fmt: skip
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
-    empty = Prepared(model, {"x": np.ones((1, 1), np.float32)}, to_optimize=True, apart=True)
-    one, many = (executor.load(empty.times(count)) for count in (1, 1 + _MANY))
-    added = median(samples(lambda: seconds_of(many, executor.clock) - seconds_of(one, executor.clock)))
-    return max(0.0, added / _MANY)
+    return added_by(executor, Prepared(model, {"x": np.ones((1, 1), np.float32)}, to_optimize=True, apart=True))
