@@ -75,6 +75,8 @@ EXAMPLES = [
     f"{A} p, q = Split<axis=1>(a) k = Conv(p, half) l = Conv(q, half) y = Add(k, l)",
     f"{A} y = Conv(a, z)",
     f"{A} d = Div(a, root) e = Erf(d) f = Add(e, one) g = Mul(a, f) h = Mul(g, mid) y = Conv(h, w)",
+    f"{A} s = Sigmoid(a) h = Mul(a, s) y = Conv(h, w)",
+    f"{A} m = Mul(a, root) s = Sigmoid(m) h = Mul(a, s) y = Conv(h, w)",
 ]
 
 

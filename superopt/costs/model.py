@@ -169,7 +169,8 @@ class Group:
     @property
     def follows(self) -> bool:
         """Whether the operator keeps the layout that it is given: a convolution, or an activation."""
-        return self.match.fusion.priced_as == "Gelu" or any(part.op == "Conv" for part in self.parts.values())
+        activation = self.match.fusion.priced_as in ("Gelu", "Sigmoid")
+        return activation or any(part.op == "Conv" for part in self.parts.values())
 
     def operand(self, place: int | None) -> Operand | None:
         """What a node or leaf is as an argument."""
