@@ -122,7 +122,11 @@ class Options:
     """The seed of sample inputs."""
 
     threads: int = 0
-    """Threads that onnxruntime may use while timing; 0 for as many as it would take by itself."""
+    """Threads that the runtime may use while timing; 0 for as many as it would take by itself."""
+
+    provider: str = "CPUExecutionProvider"
+    """Where candidates are timed, and what the cost model ``measured`` is of: an execution provider of onnxruntime, or
+    ``OpenVINO`` through its own package. Verification is onnxruntime's on the CPU."""
 
     def __post_init__(self) -> None:
         _choice("numeric", self.numeric, NUMERIC_CLASSES)

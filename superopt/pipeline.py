@@ -76,6 +76,7 @@ def optimize(
     explain: str | os.PathLike[str] | None = None,
     seed: int | None = None,
     threads: int | None = None,
+    provider: str | None = None,
     watcher: Watcher | None = None,
 ) -> Result:
     """A model that computes the same outputs at the least cost that was found; see ``Options`` for the keywords.
@@ -89,7 +90,7 @@ def optimize(
         target_opset=target_opset, max_growth=max_growth, select=select, candidates=candidates,
         differ=differ, tune=tune, verify=verify, external_data=external_data,
         custom_op_library=custom_op_library, check_classes=check_classes, trust_rules=trust_rules,
-        explain=explain, seed=seed, threads=threads,
+        explain=explain, seed=seed, threads=threads, provider=provider,
     )  # fmt: skip
     return run(load(model), chosen, watcher)
 
@@ -170,8 +171,10 @@ def cost_model_of(chosen: Options) -> CostModel:
 
 
 def cost_models_of(chosen: Options) -> tuple[CostModel, ...]:
-    """The cost models that the options name. Raises ``CostModelError``."""
-    runtime = Runtime(threads=chosen.threads)
+    """The cost models that the options name. Raises ``CostModelError``, and ``OptionError`` where the provider that
+    they are to be for is not there."""
+    runtime = Runtime(chosen.provider, chosen.threads)
+    runtime.check()
     return tuple(one if isinstance(one, CostModel) else load_cost_model(one, runtime) for one in chosen.costs)
 
 

@@ -112,6 +112,7 @@ def test_the_output_can_be_elsewhere_and_options_arrive(folder: Path, capsys: py
         "--cost", "nodes", "--limit", "nodes=500,iterations=3", "--inputs", "feed.npz", "--max-growth", "none",
         "--initializers-are-constant", "--seed", "7", "--verify", "regions", "--external-data", "none",
         "--threads", "1", "--candidates", "2", "--differ", "3", "--tune", "5", "--explain", "why",
+        "--provider", "CPUExecutionProvider",
     ]  # fmt: skip
     assert run("optimize", "m.onnx", "-o", "out/n.onnx", *FAST, *given, "--report", "out/r.json") == 0
     assert files(folder / "out") == ["n.onnx", "r.json"]
@@ -122,7 +123,7 @@ def test_the_output_can_be_elsewhere_and_options_arrive(folder: Path, capsys: py
         "inputs": "feed.npz", "input_shape": {}, "initializers_are_constant": True, "max_growth": None,
         "select": "modelled", "verify": "regions", "external_data": "none", "custom_op_library": [],
         "target_opset": None, "check_classes": False, "trust_rules": False, "seed": 7, "threads": 1,
-        "candidates": 2, "differ": 3, "tune": 5.0, "explain": "why",
+        "candidates": 2, "differ": 3, "tune": 5.0, "explain": "why", "provider": "CPUExecutionProvider",
     }  # fmt: skip
     capsys.readouterr()
     assert run("optimize", "m.onnx", *FAST, "--input-shape", "x:3,3,6,6", "--report", "r.json") == 0

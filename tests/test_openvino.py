@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -26,6 +27,8 @@ from superopt.costs.instances import Instance, inputs_of, instance_model, single
 from superopt.costs.operands import Operand
 from superopt.costs.timing import Runtime
 from superopt.errors import EvaluationError
+from superopt.measure import measure_calls
+from superopt.search import selection
 from superopt.terms import Attrs, TensorType
 from superopt.workload import NOMINAL
 
@@ -302,3 +305,36 @@ def test_a_model_is_priced_by_what_openvino_takes(openvino: Path) -> None:
     assert run("measure", "m.onnx", "--provider", "OpenVINO", "--threads", "1", "--rules", "none") == 0
     assert cost("m.onnx", load("measured", THERE)).timed == 1
     assert Place.here(THERE).runtime == OpenVino().version
+
+
+def test_candidates_are_timed_in_the_runtime_that_is_named(
+    made_up: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(selection, "measure_calls", partial(measure_calls, clock=lambda: TIME.now))
+    small_model(Path("m.onnx"), "Relu", "Relu", "Relu", "Neg")
+    assert run("optimize", "m.onnx", "--provider", "OpenVINO", "--threads", "1", "--report", "r.json") == 0
+    report = json.loads(Path("r.json").read_text())
+    assert report["settings"]["provider"] == "OpenVINO"
+    taken = CALL + SECONDS["Relu"] / 0.8
+    assert report["latency"]["after"] == pytest.approx(1e3 * taken)
+    assert report["latency"]["before"] == pytest.approx(1e3 * (taken + 2 * SECONDS["Relu"] / 0.8))
+    assert "measured in turn with OpenVINO, " in capsys.readouterr().out
+
+
+def test_what_the_runtime_does_not_run_is_chosen_by_the_cost_model(made_up: Path) -> None:
+    small_model(Path("m.onnx"), "Exp", "Identity", "Relu")
+    assert run("optimize", "m.onnx", "--provider", "OpenVINO", "--threads", "1", "--report", "r.json") == 0
+    report = json.loads(Path("r.json").read_text())
+    assert report["changed"]
+    assert report["latency"] is None
+    assert report["problems"] == ["not timed: OpenVINO does not run it: no kernel of Exp"]
+
+
+def test_openvino_decides_among_candidates(openvino: Path) -> None:
+    small_model(Path("m.onnx"), "Relu", "Relu", "Exp", "Identity")
+    given = ("--provider", "OpenVINO", "--threads", "1", "--cost", "measured", "--tune", "2", "--report", "r.json")
+    assert run("optimize", "m.onnx", *given) == 0
+    report = json.loads(Path("r.json").read_text())
+    assert report["verified"]
+    assert report["latency"]["before"] > 0
+    assert report["problems"] == []

@@ -25,7 +25,7 @@ DOCUMENT: Report = {
     "versions": {"superopt": "0"},
     "source": "net.onnx",
     "opset": 17,
-    "settings": {},
+    "settings": {"provider": "CPUExecutionProvider"},
     "seed": 0,
     "rules": {"sets": ["default"], "hash": "0", "count": 3},
     "stopped_by": "saturated",

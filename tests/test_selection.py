@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
+from superopt.costs import whole
 from superopt.measure import LOOKS, Latencies, measure_calls
 from superopt.rule_text import parse
 from superopt.search import selection
@@ -229,7 +230,7 @@ def test_slow_models_have_fewer_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
             nonlocal now
             now += 0.5
 
-    monkeypatch.setattr(selection, "Runner", Slow)
+    monkeypatch.setattr(whole, "Runner", Slow)
     monkeypatch.setattr("superopt.search.selection.time.perf_counter", lambda: now)
     for seconds, rivals, each in ((20.0, 1, 1), (40.0, 2, 1), (80.0, 3, 1), (200.0, 3, 2)):
         models = [superopt.models.model.load(network())] * 4

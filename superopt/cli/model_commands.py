@@ -88,7 +88,15 @@ def optimize(
     ] = None,
     seed: OptionalSeed = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads of onnxruntime while timing. [default: onnxruntime's own choice]")
+        int | None, typer.Option(help="Threads of the runtime while timing. [default: the runtime's own choice]")
+    ] = None,
+    provider: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Where candidates are timed: an execution provider of onnxruntime, or OpenVINO (superopt[openvino]); "
+            f"the cost model `measured` is then of it. [default: {DEFAULTS.provider}]",
+        ),
     ] = None,
     report: ReportFile = None,
     dump: Annotated[
@@ -129,6 +137,7 @@ def optimize(
         explain=explain,
         seed=seed,
         threads=threads,
+        provider=provider,
         **keywords,
     )
     raise typer.Exit(run_optimize(source, chosen, output=output, report=report, dump=tuple(dump or ())))

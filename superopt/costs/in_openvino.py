@@ -90,7 +90,8 @@ class OpenVino:
         )
         request = compiled.create_infer_request()
         for port in compiled.inputs:
-            given = np.ascontiguousarray(prepared.feeds[port.any_name])
+            name = next(name for name in port.names if name in prepared.feeds)  # one of several that it may have
+            given = np.ascontiguousarray(prepared.feeds[name])
             request.set_tensor(port, openvino.Tensor(given, shared_memory=True))
         return request
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypedDict
 
-from superopt.evaluate import Runner
+from superopt.costs.timing import Runtime
+from superopt.costs.whole import ready
 from superopt.experiment.grid import Cell
 from superopt.measure import measure_calls
 from superopt.models.model import Model
@@ -162,9 +161,8 @@ def _largest(lines: Any, of: str) -> float | None:
 def _latency(original: Model, found: Saturated, chosen: Chosen, clock: Clock) -> Latency:
     options = found.search.options
     feed = feeds_of(original, options).values[0]
-    pair = (original, chosen.found.model)
-    runners = [Runner(model, optimized=True, threads=options.threads) for model in pair]
-    calls: list[Callable[[], object]] = [partial(runner.run, feed) for runner in runners]
+    runtime = Runtime(options.provider, options.threads)
+    calls = [ready(model, feed, runtime) for model in (original, chosen.found.model)]
     with clock.stage("measure"):
         latencies = measure_calls(calls, threads=options.threads, seconds=SECONDS)
     before, after = latencies.medians

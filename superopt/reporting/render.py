@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from superopt.cli.complaints import printable
+from superopt.options import Options
 
 if TYPE_CHECKING:
     from superopt.reporting.choice import ChoiceDocument
@@ -105,7 +106,7 @@ def _notes(report: Report) -> Iterable[str]:
         yield f"left out: {guilty['rule']}: {guilty['because']}"
     for problem in report["problems"]:
         yield f"problem: {problem}"
-    yield from _measuring(report["latency"])
+    yield from _measuring(report["latency"], report["settings"]["provider"])
     choice = report["choice"]
     if choice is not None and choice["share"] > _LARGE_SHARE:
         because = f"{choice['status']}, gap {100 * choice['gap']:.2g} %"
@@ -114,11 +115,12 @@ def _notes(report: Report) -> Iterable[str]:
         yield f"not reproducible: stopped by {report['stopped_by']}"
 
 
-def _measuring(latency: Timing | None) -> Iterable[str]:
+def _measuring(latency: Timing | None, provider: str) -> Iterable[str]:
     if latency is not None:
+        where = "" if provider == Options.provider else f" with {provider}"
         samples, sessions = 100 * latency["noise"], 100 * latency["session_noise"]
         yield (
-            f"measured in turn, {latency['rounds']} rounds of {latency['sessions']} sessions each; noise: "
+            f"measured in turn{where}, {latency['rounds']} rounds of {latency['sessions']} sessions each; noise: "
             f"{samples:.2g} % from round to round, {sessions:.2g} % between sessions"
         )
 

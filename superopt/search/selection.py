@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from superopt.bodies.descent import Descent
 from superopt.cost import CostModel
+from superopt.costs.in_onnxruntime import CPU
+from superopt.costs.timing import Runtime
+from superopt.costs.whole import ready
 from superopt.errors import EvaluationError, SuperoptError
-from superopt.evaluate import Feed, Runner
+from superopt.evaluate import Feed
 from superopt.measure import LOOKS, Latencies, measure_calls
 from superopt.models.model import Model
 from superopt.reporting.report import Candidate
@@ -81,7 +83,10 @@ def selected(
     # Whatever proposing took, half of the time is for measuring: few rounds tell nothing.
     seconds = max(budget / 2, budget - (time.perf_counter() - begun))
     with search.clock.stage("measure"):
-        return by_the_clock(search.original, first, others, check, feeds[0], threads=options.threads, seconds=seconds)
+        return by_the_clock(
+            search.original, first, others, check, feeds[0],
+            threads=options.threads, seconds=seconds, provider=options.provider,
+        )  # fmt: skip
 
 
 def _alternatives(
@@ -128,13 +133,15 @@ def by_the_clock(
     *,
     threads: int,
     seconds: float,
+    provider: str = CPU,
 ) -> Selection:
     """Who wins by ``decide`` among models that run in turn, each in several sessions; another than the first is
-    verified before it may win. What cannot be run in onnxruntime with its optimizations cannot be timed: the first is
-    chosen then."""
+    verified before it may win. What the runtime cannot run with its optimizations cannot be timed: the first is chosen
+    then."""
     models = [original, first.found.model, *(one.found.model for one in others)]
     try:
-        latencies, sessions = _timed(models, [first.price, *(one.price for one in others)], feed, threads, seconds)
+        priced = [first.price, *(one.price for one in others)]
+        latencies, sessions = _timed(models, priced, feed, threads, seconds, provider)
     except EvaluationError as error:
         return Selection(first, candidates=(_line(first, None, 0, "chosen"),), problem=f"not timed: {error}")
     others = others[: len(latencies.samples) - 2]
@@ -159,11 +166,11 @@ def by_the_clock(
 
 
 def _timed(
-    models: Sequence[Model], prices: Sequence[float], feed: Feed, threads: int, seconds: float
+    models: Sequence[Model], prices: Sequence[float], feed: Feed, threads: int, seconds: float, provider: str = CPU
 ) -> tuple[Latencies, int]:
     """The latencies of the original and as many candidates as there is time for (the first at least), and in how many
     sessions each was timed."""
-    start = time.perf_counter()
+    start, runtime = time.perf_counter(), Runtime(provider, threads)
     runs: list[list[Callable[[], object]]] = []
     once = 0.0
     for model in models:
@@ -171,7 +178,7 @@ def _timed(
         share = (len(runs) + 1) / max(1, len(runs))
         if len(runs) >= 2 and time.perf_counter() - start + LOOKS[0] * share * once > seconds / 2:
             break
-        runs.append([partial(Runner(model, optimized=True, threads=threads).run, feed)])
+        runs.append([ready(model, feed, runtime)])
         begun = time.perf_counter()
         runs[-1][0]()
         once += time.perf_counter() - begun
@@ -179,7 +186,7 @@ def _timed(
     large = any(model.proto.ByteSize() > LARGEST_OF_SEVERAL for model in models)
     sessions = 1 if large or spent + SESSIONS * LOOKS[0] * once > seconds / 2 else SESSIONS
     for model, mine in zip(models, runs, strict=True):
-        mine += [partial(Runner(model, optimized=True, threads=threads).run, feed) for _ in range(sessions - 1)]
+        mine += [ready(model, feed, runtime) for _ in range(sessions - 1)]
     places = dict(enumerate(prices[: len(runs) - 1], 1))
     latencies = measure_calls(
         [run for mine in runs for run in mine],
