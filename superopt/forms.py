@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import defs
 
 from superopt.errors import InferenceError
-from superopt.operators import DTYPE_ATTRIBUTES, Operator, dtype_number, operator
+from superopt.operators import DTYPE_ATTRIBUTES, Operator, dtype_number, named, operator
 from superopt.terms import Attrs, AttrValue, Constant, TensorType, ValueType
 
 FormInput: TypeAlias = "int | NDArray[np.int64] | NDArray[np.float32] | None"
@@ -254,11 +254,7 @@ _SPECIAL: Mapping[str, Callable[[_Draft], None]] = {
     "Softmax": _softmax,
     "Trilu": _trilu,
     **dict.fromkeys("Max Mean Min Sum".split(), _same_shapes),
-    **dict.fromkeys(
-        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
-        "ReduceSumSquare".split(),
-        _reduce,
-    ),
+    **dict.fromkeys(named(lambda form: form.reduces), _reduce),
 }
 
 _IDENTITY_WITHOUT_AXES = frozenset({"Squeeze", "Unsqueeze", "Slice"})

@@ -1,16 +1,26 @@
-"""The operators that rules may name, in their normal form: which inputs became attributes, and what the defaults are.
+"""The operators that rules may name: what each one is, and how its normal form departs from its schema.
 
-Everything else about an operator (its attributes, their defaults and kinds, how many inputs it has, the types it
-takes at
-an opset) is asked of ``onnx.defs``. A new operator is a line in ``FORMS``, a kernel in ``kernels.py``, and where its
-meaning changed between opsets, a conversion in ``lower.py`` and ``emit.py``.
+What an operator is stands here and nowhere else: other modules derive their tables from ``FORMS`` (``named``), and ask
+``onnx.defs`` for all else (attributes, their defaults and kinds, how many inputs there are, the types it takes at an
+opset). A new operator needs:
+
+- a line in ``FORMS``; tests/test_operators.py holds what the line says against what the kernel does,
+- a kernel, in a module of ``superopt/kernels/``, and a case in tests/test_kernels.py,
+- where an attribute or a version needs more than to be taken over, a conversion: into normal form in
+  ``superopt/lowering/normalize*.py``, and back in ``superopt/forms.py``,
+- where operands of random shapes will not do, a drawing for instances of laws: ``superopt/laws/instances_*.py``.
+
+It may have more: a check of what onnx's inference lets pass (``shape_checks.py``), its work where that is not an
+operation an element (``workload.py``), what it does to errors where its line does not say so (``rounding.py``,
+``laws/error_steps.py``), its sizes by symbols (``sizes/``). Without these it is safe, and less is known of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import Literal, TypeAlias
 
 import numpy as np
 import onnx
@@ -21,10 +31,38 @@ from superopt.terms import Attrs, AttrValue
 NEWEST_OPSET = defs.onnx_opset_version()
 """Terms mean the operators of this opset."""
 
+Made: TypeAlias = Literal["pointwise", "chosen", "moved", "summed", "bilinear", "mixed", "told"]
+"""How an element of the result comes about; every operator is of one kind.
+
+``pointwise``: it is computed from one element of each argument.
+``chosen``: it is one of several elements or bounds, chosen by value or by a condition: no error grows on the way.
+``moved``: it is an element of an argument, or what pads, chosen by places alone.
+``summed``: it is the sum or the mean of elements.
+``bilinear``: it is a sum of products of elements of two arguments (of all of them, in an Einsum), and of an addend.
+``mixed``: it is computed from several elements of an argument in any other way.
+``told``: it follows from the shape of the argument.
+"""
+
+Shaped: TypeAlias = Literal["first", "broadcast", "own"]
+"""The shape of the result: that of the ``first`` argument, what all ``broadcast`` to, or one of its ``own``."""
+
 
 @dataclass(frozen=True)
 class Form:
-    """How the normal form of an operator departs from its schema.
+    """What an operator is, and how its normal form departs from its schema.
+
+    What it is, beside how elements are made and what shape they have:
+
+    ``exact``: it is pointwise and rounds nothing, unless to another element type.
+    ``discrete``: the result is decided, not rounded: truth values, bits, counts, places, or whole numbers.
+    ``arithmetic``: it is made of sums, products and quotients alone, and neither moved, summed nor bilinear.
+    ``reduces``: it makes one element of all along ``axes``, which stay as ones where ``keepdims`` says so.
+    ``windowed``: it looks through a window, with ``strides``, ``dilations`` and ``pads``.
+    ``indexed``: its second argument holds places in its first.
+    ``commutative``: of two arguments, in either order.
+    ``bundle``: it has several results, a tuple in the normal form, one for each number of ``split``.
+
+    How the normal form departs:
 
     ``attribute_inputs``: ONNX input position -> the attribute that holds its constant value in the normal form.
     ``dropped``: attributes of the schema that the normal form resolves and does not have (``auto_pad``).
@@ -33,103 +71,124 @@ class Form:
     element stands for that element at every place.
     """
 
+    made: Made
+    shaped: Shaped
+    exact: bool = False
+    discrete: bool = False
+    arithmetic: bool = False
+    reduces: bool = False
+    windowed: bool = False
+    indexed: bool = False
+    commutative: bool = False
+    bundle: bool = False
     attribute_inputs: Mapping[int, str] | None = None
     dropped: tuple[str, ...] = ()
     zero_bias: int | None = None
-    commutative: bool = False
-    bundle: bool = False
     trivial: Mapping[str, AttrValue] | None = None
 
 
-_PLAIN = Form()
-_COMMUTATIVE = Form(commutative=True)
-_CONV_TRIVIAL: Mapping[str, AttrValue] = {"dilations": (1,), "strides": (1,), "pads": (0,)}
-_CONV = Form(dropped=("auto_pad", "kernel_shape"), zero_bias=2, trivial=_CONV_TRIVIAL)
-_CONV_TRANSPOSE = Form(
-    dropped=("auto_pad", "kernel_shape", "output_shape"), zero_bias=2,
-    trivial={**_CONV_TRIVIAL, "output_padding": (0,)},
-)  # fmt: skip
-_POOL = Form(dropped=("auto_pad", "storage_order"), trivial=_CONV_TRIVIAL)
-_REDUCE = Form(attribute_inputs={1: "axes"}, dropped=("noop_with_empty_axes",))
+def _each(names: str, form: Form) -> dict[str, Form]:
+    return dict.fromkeys(names.split(), form)
+
+
+def _reduction(made: Made, *, arithmetic: bool = False) -> Form:
+    return Form(
+        made, "own", reduces=True, arithmetic=arithmetic, attribute_inputs={1: "axes"},
+        dropped=("noop_with_empty_axes",),
+    )  # fmt: skip
+
+
+def _pool(made: Made) -> Form:
+    return Form(made, "own", windowed=True, dropped=("auto_pad", "storage_order"), trivial=_WINDOW)
+
+
+_WINDOW: Mapping[str, AttrValue] = {"dilations": (1,), "strides": (1,), "pads": (0,)}
 
 FORMS: Mapping[str, Form] = {
-    # Pointwise, one input.
-    **dict.fromkeys(
-        """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid
-        HardSwish
-        Identity IsInf IsNaN LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus
-        Softsign Sqrt Swish Tan Tanh ThresholdedRelu""".split(),
-        _PLAIN,
+    # One input, or one that the others do not stretch.
+    **_each(
+        """Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish LeakyRelu Log Mish
+        PRelu Selu Shrink Sigmoid Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu
+        DequantizeLinear""",
+        Form("pointwise", "first"),
     ),
-    "Cast": _PLAIN,
-    "Clip": _PLAIN,
-    "Dropout": Form(attribute_inputs={1: "ratio"}, dropped=("seed", "training_mode")),
-    # Pointwise, several inputs, broadcasting.
-    **dict.fromkeys("Add Mul And Or Xor Equal BitwiseAnd BitwiseOr BitwiseXor".split(), _COMMUTATIVE),
-    **dict.fromkeys(
-        "Sub Div Pow Mod PRelu Less LessOrEqual Greater GreaterOrEqual BitShift Where Sum Mean Max Min".split(), _PLAIN
+    **_each("Abs Cast", Form("pointwise", "first", exact=True)),
+    "Neg": Form("pointwise", "first", exact=True, arithmetic=True),
+    "Reciprocal": Form("pointwise", "first", arithmetic=True),
+    **_each(
+        "BitwiseNot Ceil Floor IsInf IsNaN Not QuantizeLinear Round Sign", Form("pointwise", "first", discrete=True)
     ),
+    **_each("Clip Relu", Form("chosen", "first")),
+    "BatchNormalization": Form("pointwise", "first", dropped=("momentum", "training_mode")),
+    # Several inputs, broadcasting.
+    **_each("Add Mul", Form("pointwise", "broadcast", arithmetic=True, commutative=True)),
+    **_each("Sub Div", Form("pointwise", "broadcast", arithmetic=True)),
+    **_each("Pow Mod", Form("pointwise", "broadcast")),
+    **_each(
+        "And Or Xor Equal BitwiseAnd BitwiseOr BitwiseXor",
+        Form("pointwise", "broadcast", discrete=True, commutative=True),
+    ),
+    **_each("Less LessOrEqual Greater GreaterOrEqual BitShift", Form("pointwise", "broadcast", discrete=True)),
+    **_each("Sum Mean", Form("summed", "broadcast")),
+    **_each("Where Max Min", Form("chosen", "broadcast")),
     # Linear.
-    "Conv": _CONV,
-    "ConvTranspose": _CONV_TRANSPOSE,
-    "MatMul": _PLAIN,
-    "Gemm": Form(zero_bias=2),
-    "Einsum": _PLAIN,
-    # Pooling and normalization.
-    "AveragePool": _POOL,
-    "MaxPool": _POOL,
-    "LpPool": _POOL,
-    "GlobalAveragePool": _PLAIN,
-    "GlobalMaxPool": _PLAIN,
-    "BatchNormalization": Form(dropped=("momentum", "training_mode")),
-    "InstanceNormalization": _PLAIN,
-    "LayerNormalization": _PLAIN,
-    "RMSNormalization": _PLAIN,
-    "GroupNormalization": _PLAIN,
-    "LRN": _PLAIN,
-    "LpNormalization": _PLAIN,
-    "Softmax": _PLAIN,
-    "LogSoftmax": _PLAIN,
-    # Reductions.
-    **dict.fromkeys(
-        "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp "
-        "ReduceLogSum".split(),
-        _REDUCE,
+    "Conv": Form(
+        "bilinear", "own", windowed=True, dropped=("auto_pad", "kernel_shape"), zero_bias=2, trivial=_WINDOW
     ),
-    "ArgMax": _PLAIN,
-    "ArgMin": _PLAIN,
-    "CumSum": Form(attribute_inputs={1: "axis"}),
+    "ConvTranspose": Form(
+        "bilinear", "own", windowed=True, dropped=("auto_pad", "kernel_shape", "output_shape"), zero_bias=2,
+        trivial={**_WINDOW, "output_padding": (0,)},
+    ),
+    "MatMul": Form("bilinear", "own"),
+    "Gemm": Form("bilinear", "own", zero_bias=2),
+    "Einsum": Form("bilinear", "own"),
+    # Pooling and normalization.
+    "AveragePool": _pool("summed"),
+    "MaxPool": _pool("chosen"),
+    "LpPool": _pool("mixed"),
+    "GlobalAveragePool": Form("summed", "own"),
+    "GlobalMaxPool": Form("chosen", "own"),
+    **_each(
+        """InstanceNormalization LayerNormalization RMSNormalization GroupNormalization LRN LpNormalization Softmax
+        LogSoftmax""",
+        Form("mixed", "first"),
+    ),
+    # Reductions.
+    **_each("ReduceSum ReduceMean", _reduction("summed")),
+    **_each("ReduceMax ReduceMin", _reduction("chosen")),
+    **_each("ReduceProd ReduceSumSquare", _reduction("mixed", arithmetic=True)),
+    **_each("ReduceL1 ReduceL2 ReduceLogSumExp ReduceLogSum", _reduction("mixed")),
+    **_each("ArgMax ArgMin", Form("mixed", "own", discrete=True)),
+    "CumSum": Form("summed", "first", attribute_inputs={1: "axis"}),
     # Data movement.
-    "Concat": _PLAIN,
-    "Split": Form(attribute_inputs={1: "split"}, dropped=("num_outputs",), bundle=True),
-    "Slice": Form(attribute_inputs={1: "starts", 2: "ends", 3: "axes", 4: "steps"}),
-    "Pad": Form(attribute_inputs={1: "pads", 3: "axes"}, dropped=("axes",)),
-    "Reshape": Form(attribute_inputs={1: "shape"}),
-    "Flatten": _PLAIN,
-    "Squeeze": Form(attribute_inputs={1: "axes"}),
-    "Unsqueeze": Form(attribute_inputs={1: "axes"}),
-    "Transpose": _PLAIN,
-    "Expand": Form(attribute_inputs={1: "shape"}),
-    "Tile": Form(attribute_inputs={1: "repeats"}),
-    "Gather": _PLAIN,
-    "GatherElements": _PLAIN,
-    "GatherND": _PLAIN,
-    "ScatterND": _PLAIN,
+    "Identity": Form("moved", "first"),
+    "Dropout": Form("moved", "first", attribute_inputs={1: "ratio"}, dropped=("seed", "training_mode")),
+    "Concat": Form("moved", "own"),
+    "Split": Form("moved", "own", bundle=True, attribute_inputs={1: "split"}, dropped=("num_outputs",)),
+    "Slice": Form("moved", "own", attribute_inputs={1: "starts", 2: "ends", 3: "axes", 4: "steps"}),
+    "Pad": Form("moved", "own", attribute_inputs={1: "pads", 3: "axes"}, dropped=("axes",)),
+    **_each("Reshape Expand", Form("moved", "own", attribute_inputs={1: "shape"})),
+    **_each("Squeeze Unsqueeze", Form("moved", "own", attribute_inputs={1: "axes"})),
+    "Tile": Form("moved", "own", attribute_inputs={1: "repeats"}),
+    **_each("Flatten Transpose DepthToSpace SpaceToDepth", Form("moved", "own")),
+    **_each("Gather GatherElements GatherND", Form("moved", "own", indexed=True)),
+    "ScatterND": Form("moved", "first", indexed=True),
+    "Trilu": Form("moved", "first", attribute_inputs={1: "k"}),
+    # What else there is.
     "Resize": Form(
-        attribute_inputs={1: "roi", 2: "scales", 3: "sizes"},
+        "mixed", "own", attribute_inputs={1: "roi", 2: "scales", 3: "sizes"},
         dropped=("antialias", "axes", "exclude_outside", "extrapolation_value", "keep_aspect_ratio_policy", "roi"),
     ),
-    "DepthToSpace": _PLAIN,
-    "SpaceToDepth": _PLAIN,
-    "Trilu": Form(attribute_inputs={1: "k"}),
-    "Shape": _PLAIN,
-    "Size": _PLAIN,
-    "STFT": Form(attribute_inputs={1: "frame_step", 3: "frame_length"}),
-    # Quantization.
-    "QuantizeLinear": _PLAIN,
-    "DequantizeLinear": _PLAIN,
-}
+    "STFT": Form("mixed", "own", attribute_inputs={1: "frame_step", 3: "frame_length"}),
+    **_each("Shape Size", Form("told", "own", discrete=True)),
+}  # fmt: skip
 """Every operator that is understood; one that is not listed is opaque."""
+
+
+def named(holds: Callable[[Form], bool]) -> tuple[str, ...]:
+    """The operators whose form is so, in the order of ``FORMS``."""
+    return tuple(name for name, form in FORMS.items() if holds(form))
+
 
 STAYS = frozenset({"DequantizeLinear"})
 """Operators that are left to run even where all that they read is constant: weights behind them stay quantized, and
@@ -155,6 +214,7 @@ class Operator:
     attributes: tuple[str, ...]
     defaults: Attrs
     form: Form
+    retypes: bool
 
     @property
     def commutative(self) -> bool:
@@ -207,9 +267,13 @@ def operator(name: str) -> Operator | None:
             defaults[key] = _attribute_value(attribute.default_value)
             if (name, key) in DTYPE_ATTRIBUTES:
                 defaults[key] = dtype_name(int(attribute.default_value.i)).replace("undefined", "")
+    result = schema.outputs[0]
+    alike = len(result.types) == 1 and result.types == kept[0].types
+    retypes = not alike and result.type_str not in {item.type_str for item in kept[: max(required, 1)]}
     return Operator(
-        name, None if variadic else len(kept), max(required, 1), tuple(sorted(attributes)), Attrs.of(defaults), form
-    )
+        name, None if variadic else len(kept), max(required, 1), tuple(sorted(attributes)), Attrs.of(defaults), form,
+        retypes,
+    )  # fmt: skip
 
 
 def _attribute_value(attribute: onnx.AttributeProto) -> AttrValue:

@@ -12,21 +12,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from superopt.kernels import Array
+from superopt.operators import named
 from superopt.terms import Attrs
 
 UNIT = 2.0**-53
 
-_EXACT = frozenset(
-    """Identity Dropout Cast Neg Abs Relu Clip Max Min Concat Split Slice Pad Reshape Flatten Squeeze Unsqueeze
-    Transpose Expand Tile Gather GatherElements GatherND DepthToSpace SpaceToDepth Trilu MaxPool GlobalMaxPool
-    ReduceMax ReduceMin Where LeakyRelu PRelu""".split()
-)
-"""Operators that round nothing, and carry a difference over no larger than it was (slopes over 1 are seen to)."""
+_EXACT = frozenset(named(lambda form: form.made in ("moved", "chosen") or form.exact))
+"""Operators that round nothing, and carry a difference over no larger than it was."""
 
 _GENTLE = frozenset("Tanh Sigmoid Erf Sin Cos Atan Softplus Softsign HardSigmoid Asinh".split())
 """Functions whose derivative is nowhere above 1.13 (that of erf at 0), computed within 4 u of their value."""
 
-_SUMS = frozenset("ReduceSum ReduceMean ReduceL1 GlobalAveragePool AveragePool CumSum".split())
+_DISCRETE = frozenset(named(lambda form: form.discrete))
+
+_SUMS = frozenset(named(lambda form: form.made == "summed")) | {"ReduceL1"}
+
+_PRODUCTS = frozenset(named(lambda form: form.made == "bilinear"))
 
 
 def rounding_bound(
@@ -42,11 +43,17 @@ def rounding_bound(
         return 0.0 if all(out.dtype.kind != "f" for out in outputs) else UNIT * largest(outputs[0])
     out = largest(outputs[0]) if outputs else 0.0
     error = max(e for _, e in floats)
+    if op in _DISCRETE:
+        return math.inf if error else 0.0
+    if op == "ScatterND" and attrs.get("reduction") in ("add", "mul"):
+        return math.inf
     if op in _EXACT:
-        slope = attrs.get("alpha", 1.0) if op == "LeakyRelu" else largest(floats[-1][0]) if op == "PRelu" else 1.0
-        return error * max(1.0, abs(float(str(slope)))) * (2 if op == "PRelu" else 1) + (
-            UNIT * out if slope != 1 else 0
-        )
+        return error
+    if op == "LeakyRelu":
+        return error * max(1.0, abs(float(str(attrs["alpha"])))) + UNIT * out
+    if op == "PRelu" and len(floats) == 2:
+        (x, e), (slope, f) = floats
+        return e * max(1.0, largest(slope) + f) + f * largest(x) + UNIT * out
     if op in _GENTLE:
         return 1.13 * error + 4 * UNIT * out
     if op in ("Add", "Sub", "Sum", "Mean"):
@@ -57,7 +64,7 @@ def rounding_bound(
         if op in ("ReduceMean", "GlobalAveragePool", "AveragePool"):
             return error + (n + 1) * UNIT * largest(floats[0][0])
         return n * error + n * (n + 1) * UNIT * largest(floats[0][0])
-    if op in ("MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum") and len(floats) >= 2:
+    if op in _PRODUCTS and len(floats) >= 2 and (op != "Einsum" or len(floats) == 2):
         return _product(op, attrs, floats)
     if len(floats) == 2 and op in ("Mul", "Div", "Pow"):
         return _pair(op, floats, outputs[0])

@@ -13,7 +13,7 @@ from math import prod
 from onnx import defs
 
 from superopt.errors import InferenceError
-from superopt.operators import operator
+from superopt.operators import named, operator
 from superopt.terms import Attrs, Dim, TensorType
 
 
@@ -253,10 +253,16 @@ def _check_space_blocks(attrs: Attrs, args: list[TensorType | None]) -> None:
     _check_whole_blocks(attrs, args, (2, 3), 1)
 
 
-def _check_normalized_axis(attrs: Attrs, args: list[TensorType | None]) -> None:
+def _check_axis(attrs: Attrs, args: list[TensorType | None]) -> None:
     shape, axis = shape_of(args[0]), _int(attrs, "axis", -1)
     if shape is not None and not -len(shape) <= axis < len(shape):
         raise InferenceError(f"axis {axis} of rank {len(shape)}")
+
+
+def _check_matrices(attrs: Attrs, args: list[TensorType | None]) -> None:
+    shape = shape_of(args[0])
+    if shape is not None and len(shape) < 2:
+        raise InferenceError(f"input of rank {len(shape)}")
 
 
 CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
@@ -276,13 +282,10 @@ CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
     "DepthToSpace": _check_depth_blocks,
     "SpaceToDepth": _check_space_blocks,
     **dict.fromkeys(
-        ("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax", "LpNormalization"), _check_normalized_axis
+        "LayerNormalization RMSNormalization Softmax LogSoftmax LpNormalization CumSum".split(), _check_axis
     ),
+    "Trilu": _check_matrices,
     "Squeeze": _check_unique_axes,
     "Slice": _check_unique_axes,
-    **dict.fromkeys(
-        "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp "
-        "ReduceLogSum".split(),
-        _check_reduced_axes,
-    ),
+    **dict.fromkeys(named(lambda form: form.reduces), _check_reduced_axes),
 }

@@ -84,7 +84,7 @@ def _inferred(op: str, attrs_text: str, texts: tuple[str, ...], present: tuple[b
         check = CHECKS.get(op)
         if check is not None:
             check(attrs, tensors)
-        special = _SPECIAL.get(op)
+        special = _written_out(op)
         outcome = special(attrs, tensors) if special is not None else _by_onnx(op, attrs, tensors, present)
     except InferenceError as error:
         return f"{op}: {error}"
@@ -209,15 +209,6 @@ def broadcast(shapes: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, ...] | Non
     return tuple(result)
 
 
-_POINTWISE_LIKE_FIRST = """Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Elu Erf Exp Floor
-Gelu
-    HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Not Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
-    Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Dropout BatchNormalization InstanceNormalization LRN PRelu
-    LpNormalization GroupNormalization""".split()
-_BROADCASTING = "Add Mul Sub Div Pow Mod And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitShift Sum Mean Max Min".split()
-_COMPARING = "Equal Less LessOrEqual Greater GreaterOrEqual".split()
-
-
 def _like_first(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
     return args[0]
 
@@ -226,18 +217,21 @@ def _truth_like_first(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
     return None if args[0] is None else TensorType("bool", args[0].shape)
 
 
-def _broadcasting(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
-    dtype = next((arg.dtype for arg in args if arg is not None), None)
-    return None if dtype is None else TensorType(dtype, broadcast([shape_of(arg) for arg in args]))
+def _broadcasting(computed: tuple[bool, ...] | None) -> Callable[[Attrs, list[TensorType | None]], ValueType]:
+    """What all arguments broadcast to, of the element type of those that it is computed from (None: of all of them)."""
+
+    def of(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
+        sources = (
+            args if computed is None else [arg for arg, is_source in zip(args, computed, strict=False) if is_source]
+        )
+        dtype = next((arg.dtype for arg in sources if arg is not None), None)
+        return None if dtype is None else TensorType(dtype, broadcast([shape_of(arg) for arg in args]))
+
+    return of
 
 
-def _comparing(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
+def _truth_broadcasting(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
     return TensorType("bool", broadcast([shape_of(arg) for arg in args]))
-
-
-def _where(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
-    dtype = next((arg.dtype for arg in args[1:] if arg is not None), None)
-    return None if dtype is None else TensorType(dtype, broadcast([shape_of(arg) for arg in args]))
 
 
 def _cast(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
@@ -266,16 +260,27 @@ def _stft(attrs: Attrs, args: list[TensorType | None]) -> ValueType:
     return TensorType(signal.dtype, (signal.shape[0], frames, length // 2 + 1 if attrs.get("onesided") else length, 2))
 
 
-# Written out for speed, and because onnx forgets symbols when several operands broadcast.
-_SPECIAL: Mapping[str, Callable[[Attrs, list[TensorType | None]], ValueType]] = {
-    **dict.fromkeys(_POINTWISE_LIKE_FIRST, _like_first),
-    **dict.fromkeys(("IsInf", "IsNaN"), _truth_like_first),
-    **dict.fromkeys(_BROADCASTING, _broadcasting),
-    **dict.fromkeys(_COMPARING, _comparing),
-    "Where": _where,
-    "Cast": _cast,
-    "STFT": _stft,
-}
+@cache
+def _written_out(op: str) -> Callable[[Attrs, list[TensorType | None]], ValueType] | None:
+    """The type of an operator's result, of those operators whose shapes are plain; None for all others.
+
+    Written out for speed, and because onnx forgets symbols when several operands broadcast.
+    """
+    spec = operator(op)
+    if op in _OWN or spec is None:
+        return _OWN.get(op)
+    schema = _schema(op)
+    result = schema.outputs[0]
+    truth = result.types == {"tensor(bool)"}
+    if spec.form.shaped == "broadcast":
+        same = tuple(item.type_str == result.type_str for item in schema.inputs)
+        return _truth_broadcasting if truth else _broadcasting(None if spec.arity is None else same)
+    if spec.form.shaped == "first" and (truth or result.type_str == schema.inputs[0].type_str):
+        return _truth_like_first if truth else _like_first
+    return None
+
+
+_OWN: Mapping[str, Callable[[Attrs, list[TensorType | None]], ValueType]] = {"Cast": _cast, "STFT": _stft}
 
 
 def join(left: ValueType, right: ValueType) -> ValueType:

@@ -100,7 +100,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _register(kind: Kind, reads: tuple[str, ...]) -> Callable[[F], F]:
     def decorate(function: F) -> F:
-        FUNCTIONS[function.__name__] = RuleFunction(function.__name__, kind, function, reads)
+        name, known = function.__name__, FUNCTIONS.get(function.__name__)
+        if known is not None:
+            raise ValueError(f"{name} is a rule's function already, in {known.call.__module__}: another name is needed")
+        FUNCTIONS[name] = RuleFunction(name, kind, function, reads)
         return function
 
     return decorate

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+from superopt.operators import named
 from superopt.terms import CONST, DTYPE_BITS, INPUT, PROJECT, Attrs, Dim, TensorType, ValueType
 
 FIRST_DIM = 1
@@ -161,6 +162,11 @@ def _resized(attrs: Attrs, shapes: Sequence[Shape], out: Shape, block: int) -> f
 
 
 _COUNTERS: Mapping[str, Counter] = {
+    # An operation for each element: that comes out, or of those that are fewer than went in, that goes in.
+    **dict.fromkeys(named(lambda form: form.shaped != "own"), _per_element),
+    **dict.fromkeys(named(lambda form: form.shaped == "own"), _per_input_element),
+    **dict.fromkeys(named(lambda form: form.made == "moved"), _nothing),
+    **dict.fromkeys(named(lambda form: form.windowed), _pool),
     "Conv": _convolution,
     "ConvTranspose": _transposed_convolution,
     "MatMul": _matmul,
@@ -168,18 +174,6 @@ _COUNTERS: Mapping[str, Counter] = {
     "Einsum": _einsum,
     "STFT": _frames,
     "Resize": _resized,
-    **dict.fromkeys("AveragePool MaxPool LpPool".split(), _pool),
-    **dict.fromkeys(
-        """GlobalAveragePool GlobalMaxPool ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2
-        ReduceSumSquare ReduceLogSumExp ReduceLogSum ArgMax ArgMin CumSum BatchNormalization InstanceNormalization
-        LayerNormalization RMSNormalization GroupNormalization LRN LpNormalization Softmax LogSoftmax""".split(),
-        _per_input_element,
-    ),
-    **dict.fromkeys(
-        """Concat Split Slice Pad Expand Tile Transpose Gather GatherElements GatherND ScatterND DepthToSpace
-        SpaceToDepth Trilu""".split(),
-        _nothing,
-    ),
 }
 
 

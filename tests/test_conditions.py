@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superopt import conditions
+from superopt import values as registry
 from superopt.conditions import contents as values
 from superopt.conditions import convolution, movement, selection, spectrum, types
 from superopt.terms import Attrs, Dim, TensorType
@@ -365,3 +366,16 @@ def test_the_fourier_matrix_is_the_transform(length: int, onesided: int) -> None
     places = np.outer(np.arange(count), np.arange(length)) * (steps // length)
     real, imaginary = (table[abs((places + ahead) % steps - steps // 2)] @ frame for ahead in (0, steps // 4))
     np.testing.assert_allclose(real + 1j * imaginary, expected, atol=1e-12)
+
+
+def test_a_second_function_of_one_name_is_refused() -> None:
+    name = next(iter(FUNCTIONS))
+    before = FUNCTIONS[name]
+
+    def again(x: Any) -> bool:
+        return True
+
+    again.__name__ = name
+    with pytest.raises(ValueError, match=f"{name} is a rule's function already"):
+        registry.predicate()(again)
+    assert FUNCTIONS[name] is before

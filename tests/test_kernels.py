@@ -18,7 +18,7 @@ from superopt.errors import EvaluationError
 from superopt.forms import onnx_form
 from superopt.kernels import FLOAT64, NotInRing, ZeroDivisor, apply, evaluate_graph, modular
 from superopt.kernels.algebra import erf, rational
-from superopt.kernels.registry import KERNELS
+from superopt.kernels.registry import KERNELS, kernel
 from superopt.operators import FORMS, operator
 from superopt.terms import ABSENT, Attrs, Node, TensorType, TermGraph
 
@@ -332,6 +332,17 @@ def compare(actual: Sequence[np.ndarray[Any, Any]], expected: Sequence[Any], rto
 
 def test_every_operator_has_a_kernel_and_a_case() -> None:
     assert set(KERNELS) == set(FORMS) == {op for op, _, _ in CASES}
+
+
+def test_a_second_kernel_of_an_operator_is_refused() -> None:
+    before = KERNELS["Add"]
+    with pytest.raises(ValueError, match="Add has a kernel already"):
+
+        @kernel("Add")
+        def again(algebra: Any, attrs: Any, args: Any) -> Any:
+            return args[0]
+
+    assert KERNELS["Add"] is before
 
 
 @pytest.mark.parametrize("index", range(len(CASES)), ids=name_of)

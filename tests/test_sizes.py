@@ -11,6 +11,8 @@ import pytest
 from onnx import parser
 
 from superopt.models.model import load
+from superopt.sizes.known import known_sizes
+from superopt.sizes.size import Size
 from superopt.sizes.written import with_known_sizes
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -205,3 +207,33 @@ def test_sizes_are_followed_through_what_is_sliced_or_counted_up_to_them() -> No
     assert counts(after)["Concat"] == 0
     feed = {"ids": np.asarray([[1, 2, 0], [3, 2, 4]])}
     np.testing.assert_array_equal(run(before, feed)[0], run(after, feed)[0])
+
+
+LATE = """
+g (float[n, 96] x, int32[n, 2] w, float[3, k, 2, 2] kernel, int32[m] j, int32[1, m] r) => (float[a, b, c, d] y)
+<int64 at = {0}, int64[1] ax = {0}, int64[1] one = {1}, int64[3] image = {3, 4, 4}> {
+    shape = Shape(x)
+    first = Gather(shape, at)
+    rows = Unsqueeze(first, ax)
+    twice = Add(rows, rows)
+    pictures = Concat<axis = 0>(twice, image)
+    z = Reshape(x, pictures)
+    y = ConvTranspose<group = 3>(z, kernel)
+    p = LpPool<kernel_shape = [2, 2], p = 2>(z)
+    column = Concat<axis = 0>(twice, one)
+    i = Reshape(w, column)
+    t = BitwiseAnd(i, j)
+    u = BitwiseNot(t)
+    v = BitShift<direction = "LEFT">(u, u)
+    there = Unsqueeze(ax, ax)
+    s = ScatterND(v, there, r)
+}
+"""
+
+
+def test_sizes_that_onnx_does_not_infer_pass_through_later_operators() -> None:
+    shapes = known_sizes(load(parser.parse_model('<ir_version: 8, opset_import: ["" : 18]>' + LATE))).shapes
+    n, m = Size(2, ("n",)), Size(1, ("m",))
+    assert (shapes["y"] or ())[:2] == (n, Size(3, ("k",)))
+    assert (shapes["p"] or ())[:2] == (n, Size(3))
+    assert [shapes[name] for name in "tuvs"] == [(n, m)] * 4

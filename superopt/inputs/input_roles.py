@@ -12,12 +12,12 @@ import onnx
 from numpy.typing import NDArray
 
 from superopt.models.scopes import subgraphs
+from superopt.operators import named
 
 _CARRYING = frozenset(
-    """Identity Cast Reshape Squeeze Unsqueeze Transpose Flatten Slice Concat Split Expand Tile Where Clip Dropout
-    Max Min Pad""".split()
+    ("Cast", *named(lambda form: form.made == "chosen" or (form.made == "moved" and not form.indexed)))
 )
-"""Operators through which an index stays an index (the data they choose from, not what they choose by)."""
+"""Operators through which an index stays an index, whichever argument it is."""
 
 _KERNELS = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
 """Convolutions, and which input is the weight."""

@@ -17,10 +17,12 @@ KERNELS: dict[str, Kernel] = {}
 
 
 def kernel(*ops: str) -> Callable[[Kernel], Kernel]:
-    """Registers a function as the kernel of operators."""
+    """Registers a function as the kernel of operators. Raises ValueError where one has a kernel already."""
 
     def decorate(function: Kernel) -> Kernel:
         for op in ops:
+            if op in KERNELS:
+                raise ValueError(f"{op} has a kernel already: {KERNELS[op].__name__} in {KERNELS[op].__module__}")
             KERNELS[op] = function
         return function
 

@@ -17,11 +17,12 @@ import numpy as np
 
 from superopt.kernels import FLOAT64, evaluate_graph
 from superopt.laws.error_steps import DISCRETE, MOVES, ROUNDOFF, Array, Call, Float, added, few_bits, of_rounding
+from superopt.operators import named
 from superopt.terms import ABSENT, CONST, INPUT, PROJECT, Node, TensorType, TermGraph
 
 __all__ = ["ROUNDOFF", "Bounded", "Traced", "bounded", "few_bits", "rounds_alike", "trace"]
 
-_ROUNDED_ALIKE = MOVES | DISCRETE | {"Cast", "Neg", "Abs"}
+_ROUNDED_ALIKE = MOVES | DISCRETE | frozenset(named(lambda form: form.exact))
 
 
 def rounds_alike(graph: TermGraph) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superopt.kernels import FLOAT64, apply
-from superopt.operators import numpy_dtype
+from superopt.operators import named, numpy_dtype
 from superopt.terms import Attrs, Node
 
 Array: TypeAlias = NDArray[np.generic]
@@ -26,18 +26,11 @@ FUNCTION_ULPS = 8
 """What is taken for the error of a runtime's pointwise functions, in units in the last place of the larger of the value
 and 1 (their documented approximations of exp, erf and tanh stay below 4)."""
 
-MOVES = frozenset(
-    "Identity Transpose Reshape Concat Split Slice Squeeze Unsqueeze Flatten Expand Tile Gather GatherElements "
-    "GatherND ScatterND DepthToSpace SpaceToDepth Trilu Pad Dropout Where Relu Max Min MaxPool GlobalMaxPool "
-    "ReduceMax ReduceMin Clip".split()
-)
+MOVES = frozenset(named(lambda form: form.made in ("moved", "chosen")))
 """Operators whose result's error is at most what the operator makes of its arguments' errors."""
-_BILINEAR = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm"})
-_LINEAR = frozenset({"ReduceSum", "ReduceMean", "AveragePool", "GlobalAveragePool", "CumSum", "Sum", "Mean"})
-DISCRETE = frozenset(
-    "Equal Less LessOrEqual Greater GreaterOrEqual ArgMax ArgMin Floor Ceil Round Sign IsNaN IsInf Not And Or Xor "
-    "QuantizeLinear Shape Size".split()
-)
+DISCRETE = frozenset(named(lambda form: form.discrete))
+_POINTWISE = frozenset(named(lambda form: form.made == "pointwise" or form.reduces))
+"""Operators that are pointwise, or are where they reduce axes of one element."""
 
 
 def few_bits(value: Float) -> NDArray[np.bool_]:
@@ -229,18 +222,12 @@ def _tiny(call: Call) -> float:
 
 def _is_pointwise(call: Call) -> bool:
     shapes = [arg.shape for arg in call.args if arg is not None]
-    if call.out is None or call.node.op in _MIXES:
+    if call.out is None or call.node.op not in _POINTWISE:
         return False
     try:
         return np.broadcast_shapes(*shapes) == call.out.shape
     except ValueError:
         return False
-
-
-_MIXES = frozenset(
-    "Softmax LogSoftmax LayerNormalization RMSNormalization InstanceNormalization GroupNormalization LRN "
-    "LpNormalization Einsum LpPool STFT Resize".split()
-)
 
 
 def _deviation(call: Call) -> Float:
@@ -306,8 +293,8 @@ def _mixing(call: Call) -> Float:
 
 
 _RULES: Mapping[str, Callable[[Call], Float]] = {
-    **dict.fromkeys(_BILINEAR, _bilinear),
-    **dict.fromkeys(_LINEAR, _linear),
+    **{name: _bilinear for name in named(lambda form: form.made == "bilinear") if name != "Einsum"},
+    **dict.fromkeys(named(lambda form: form.made == "summed"), _linear),
     "Add": _sum, "Sub": _sum, "Mul": _product, "Div": _quotient, "Neg": _same, "Abs": _same, "Cast": _cast,
     "BatchNormalization": _batch_normalization,
 }  # fmt: skip

@@ -8,7 +8,7 @@ from superopt.laws.instances_dice import DTYPES, Dice, Proposal, Request, axes_o
 from superopt.laws.instances_linear import LINEAR
 from superopt.laws.instances_movement import MOVEMENT
 from superopt.laws.instances_resizing import RESIZING
-from superopt.operators import operator
+from superopt.operators import named, operator
 from superopt.terms import AttrValue
 
 Shape = tuple[int, ...]
@@ -254,11 +254,7 @@ _PROPOSERS: Mapping[str, Callable[[Request, Dice], Proposal]] = {
     **MOVEMENT,
     **RESIZING,
     **dict.fromkeys(("Softmax", "LogSoftmax", "CumSum", "LpNormalization"), _with_axis),
-    **dict.fromkeys(
-        "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp "
-        "ReduceLogSum".split(),
-        _reduce,
-    ),
+    **dict.fromkeys(named(lambda form: form.reduces), _reduce),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_reduce),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize),

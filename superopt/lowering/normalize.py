@@ -9,7 +9,7 @@ import numpy as np
 from superopt.lowering import normalize_moves as moves
 from superopt.lowering import normalize_windows as windows
 from superopt.lowering.site import NotNormal, Site
-from superopt.operators import FORMS
+from superopt.operators import named
 from superopt.terms import ABSENT, Attrs, AttrValue, Node
 
 
@@ -17,11 +17,13 @@ def normal_form(site: Site) -> Node:
     """The node in normal form. Raises NotNormal, with the reason, where it has none."""
     spec = site.operator
     special = _SPECIAL.get(spec.name)
+    taken = spec.form.attribute_inputs or {}
     if special is not None:
         special(site)
-    taken = spec.form.attribute_inputs or {}
-    if special is None:
+    else:
         site.attrs.update({name: plain(site.value(at)) for at, name in taken.items() if site.given(at)})
+        if "axis" in spec.attributes:
+            site.attrs["axis"] = site.axis(site.number("axis"))
     args = [arg for position, arg in enumerate(site.args) if position not in taken]
     if spec.arity is not None:
         if any(arg != ABSENT for arg in args[spec.arity :]):
@@ -39,10 +41,6 @@ def plain(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> AttrValue
         raise NotNormal("a parameter is not a list of numbers")
     value = array.tolist()
     return tuple(value) if isinstance(value, list) else value
-
-
-def _any_axis(site: Site) -> None:
-    site.attrs["axis"] = site.axis(site.number("axis"))
 
 
 def _softmax(site: Site) -> None:
@@ -148,9 +146,6 @@ def _stft(site: Site) -> None:
 
 
 _SPECIAL: Mapping[str, Callable[[Site], None]] = {
-    **dict.fromkeys(
-        "Gather GatherElements ArgMax ArgMin LpNormalization LayerNormalization RMSNormalization".split(), _any_axis
-    ),
     "Softmax": _softmax,
     "LogSoftmax": _softmax,
     "Clip": _clip,
@@ -159,7 +154,7 @@ _SPECIAL: Mapping[str, Callable[[Site], None]] = {
     "BatchNormalization": _batch_normalization,
     "GroupNormalization": _group_normalization,
     "Gemm": _gemm,
-    **dict.fromkeys((name for name in FORMS if name.startswith("Reduce")), _reduce),
+    **dict.fromkeys(named(lambda form: form.reduces), _reduce),
     "CumSum": _cumsum,
     "STFT": _stft,
     "QuantizeLinear": _quantize,

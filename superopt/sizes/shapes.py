@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from superopt.sizes.size import AtMost, Content, Site, Size, Sized, over, plus, product
+from superopt.operators import named
+from superopt.sizes.size import AtMost, Content, Site, Size, Sized, over, plus, product, times
 
 Shape = tuple[Sized, ...]
 
@@ -211,33 +212,22 @@ def _up_to(dim: Sized, end: Size) -> Sized:
 
 def _layer(site: Site) -> Shape | None:
     """A convolution or a pool: the batch stays; of a convolution, the channels are the weight's."""
-    shape, weight = site.shape(0), site.shape(1)
+    shape, weight, op = site.shape(0), site.shape(1), site.node.op_type
     if shape is None or len(shape) < 3:
         return None
-    channels = shape[1] if site.node.op_type != "Conv" else weight[0] if weight is not None else None
+    channels = shape[1]
+    if op in ("Conv", "ConvTranspose"):
+        channels = None if weight is None else weight[0 if op == "Conv" else 1]
+    if op == "ConvTranspose" and isinstance(channels, Size):
+        channels = times(channels, Size(site.attribute("group", 1) or 1))
     return (shape[0], channels, *[None] * (len(shape) - 2))
 
 
 SHAPES: Mapping[str, Callable[[Site], Shape | None]] = {
-    **dict.fromkeys(
-        """Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast CastLike Ceil Celu Clip Cos Cosh CumSum
-        DequantizeLinear Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Identity
-        InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not
-        PRelu QuantizeLinear RMSNormalization Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus
-        Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu""".split(),
-        _same,
-    ),
-    **dict.fromkeys(
-        """Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or Pow Sub Sum Where
-        Xor""".split(),
-        _broadcast,
-    ),
-    **dict.fromkeys(
-        """ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-        ReduceSumSquare""".split(),
-        _reduce,
-    ),
-    **dict.fromkeys("AveragePool Conv GlobalAveragePool GlobalMaxPool MaxPool".split(), _layer),
+    **dict.fromkeys(("CastLike", *named(lambda form: form.shaped == "first")), _same),
+    **dict.fromkeys(named(lambda form: form.shaped == "broadcast"), _broadcast),
+    **dict.fromkeys(named(lambda form: form.reduces), _reduce),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", *named(lambda form: form.windowed)), _layer),
     "MatMul": _matmul, "Gemm": _gemm, "Transpose": _transpose, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze,
     "Reshape": _reshape, "Expand": _expand, "ConstantOfShape": _filled, "Range": _range, "Gather": _gather,
     "Concat": _concat, "Slice": _slice,

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from superopt.bodies.bodies import sweep
 from superopt.emitting.naming import FreshNames, all_names
 from superopt.models.model import Model, standard_domain
+from superopt.operators import named
 from superopt.sizes.known import known_sizes
 from superopt.sizes.size import Content, Size, Sized
 
@@ -28,9 +29,7 @@ _BROADCASTS = 7
 _LAST = (1 << 63) - 1
 """The end of a Slice that takes all that comes."""
 
-_BROADCASTING = frozenset(
-    "Add Sub Mul Div Pow Mod And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual Where Max Min Sum Mean".split()
-)
+_BROADCASTING = frozenset(named(lambda form: form.shaped == "broadcast"))
 
 
 def with_known_sizes(model: Model) -> Model:
