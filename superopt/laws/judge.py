@@ -19,6 +19,7 @@ from superopt.laws.instances import Instance
 from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, opposed, signed_zeros, special, whole
 from superopt.laws.runtime import Program, program, run
 from superopt.laws.variants import Variant
+from superopt.operators import named
 from superopt.rules import Rule
 from superopt.terms import CONST, INPUT, PROJECT, TensorType, TermGraph
 from superopt.values import Unknown, Value
@@ -26,12 +27,7 @@ from superopt.values import Unknown, Value
 Array = NDArray[np.generic]
 Part = Literal["fires", "typed", "agrees", "not vacuous", "each when is needed", "can be checked"]
 
-RING = frozenset(
-    "Identity Add Sub Mul Div Neg Sum Mean Reciprocal MatMul Gemm Conv ConvTranspose Einsum AveragePool "
-    "GlobalAveragePool ReduceSum ReduceMean ReduceSumSquare CumSum Transpose Reshape Concat Split Slice Squeeze "
-    "Unsqueeze Flatten Expand Tile Gather GatherElements GatherND ScatterND DepthToSpace SpaceToDepth Trilu Pad "
-    "Dropout".split()
-)
+RING = frozenset(named(lambda form: form.made in ("moved", "summed", "bilinear") or form.arithmetic))
 """Operators that are what they are in any ring: two sides made of these alone that differ there are not equal."""
 
 
