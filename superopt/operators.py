@@ -172,6 +172,7 @@ FORMS: Mapping[str, Form] = {
     "Tile": Form("moved", "own", attribute_inputs={1: "repeats"}),
     **_each("Flatten Transpose DepthToSpace SpaceToDepth", Form("moved", "own")),
     **_each("Gather GatherElements GatherND", Form("moved", "own", indexed=True)),
+    # With a reduction it adds or multiplies besides: who relies on its being moved looks.
     "ScatterND": Form("moved", "first", indexed=True),
     "Trilu": Form("moved", "first", attribute_inputs={1: "k"}),
     # What else there is.

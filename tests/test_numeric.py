@@ -22,7 +22,7 @@ from superopt.models.model import load
 from superopt.models.tensors import constant_of_array
 from superopt.numeric import constant_terms, materialize, settle
 from superopt.rounding import rounding_bound
-from superopt.terms import ABSENT, Attrs, Constant, Node, TensorType, TermGraph, ValueType
+from superopt.terms import ABSENT, Attrs, AttrValue, Constant, Node, TensorType, TermGraph, ValueType
 from superopt.verification.truth import round_to
 
 RNG = np.random.default_rng(7)
@@ -245,6 +245,29 @@ def test_bound_covers_what_an_error_in_the_arguments_does(op: str) -> None:
         (exact,), (other,) = apply(op, attrs, arrays, FLOAT64), apply(op, attrs, moved, FLOAT64)
         bound = rounding_bound(op, attrs, arrays, [size] * len(arrays), (exact,))
         assert np.max(np.abs(exact - other)) <= bound * (1 + 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "sizes"),
+    [
+        ("PRelu", {}, (-100.0, 0.5)),
+        ("LeakyRelu", {"alpha": 3.0}, (-2.0,)),
+        ("ScatterND", {"reduction": "mul"}, (50.0, None, 70.0)),
+        ("ScatterND", {"reduction": "none"}, (50.0, None, 70.0)),
+        ("Einsum", {"equation": "i,i,i->i"}, (90.0, 80.0, 70.0)),
+        ("Einsum", {"equation": "i,i->"}, (90.0, 80.0)),
+        ("Floor", {}, (1 - 1e-7,)),
+    ],
+)
+def test_bound_covers_errors_of_large_arguments(
+    op: str, given: dict[str, AttrValue], sizes: tuple[float | None, ...]
+) -> None:
+    error, attrs = 1e-6, Attrs.of(given)
+    arrays = [np.asarray([[0]]) if size is None else np.full(1, size) for size in sizes]
+    moved = [array if array.dtype.kind == "i" else array + error * np.sign(array) for array in arrays]
+    (exact,), (other,) = apply(op, attrs, arrays, FLOAT64), apply(op, attrs, moved, FLOAT64)
+    bounds = [0.0 if array.dtype.kind == "i" else error for array in arrays]
+    assert np.max(np.abs(exact - other)) <= rounding_bound(op, attrs, arrays, bounds, (exact,)) * (1 + 1e-3)
 
 
 def test_rounding_to_a_narrow_type_happens_once() -> None:

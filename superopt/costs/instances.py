@@ -19,7 +19,7 @@ from superopt.errors import EvaluationError, InferenceError
 from superopt.forms import onnx_form
 from superopt.models.scopes import captured_names
 from superopt.models.tensors import constant_of_array
-from superopt.operators import dtype_number, numpy_dtype
+from superopt.operators import dtype_number, named, numpy_dtype
 from superopt.terms import ABSENT, OPAQUE, PROJECT, Attrs, Constant, Node, OpaqueOperator, TensorType, ValueType
 from superopt.workload import Sizes
 
@@ -29,7 +29,7 @@ OPSETS = (17, 21, 24)
 BLOCKED = "blocked@"
 """Begins the names of nodes that are there for the layout of what they make."""
 
-_INDEXED = frozenset("Gather GatherElements GatherND ScatterElements ScatterND".split())
+_INDEXED = frozenset(named(lambda form: form.indexed))
 
 
 @dataclass(frozen=True, slots=True)
