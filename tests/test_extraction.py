@@ -127,6 +127,44 @@ def test_agrees_with_brute_force_where_sharing_pays(seed: int) -> None:
     check_solution(ladder(random.Random(seed), 4))
 
 
+def sums(terms: int, rng: random.Random | None = None) -> Problem:
+    """A sum of terms that may be added in every order: a class for each part of it, an item for each way to halve that.
+
+    ``rng`` leaves out some of the ways, makes prices differ, and asks for a part of the sum as well.
+    """
+    members = range(1, terms + 1)
+    parts = [frozenset(part) for size in members for part in itertools.combinations(range(terms), size)]
+    number = {part: index for index, part in enumerate(parts)}
+    node_class, costs = [], []
+    children: list[tuple[int, ...]] = []
+    for part in parts:
+        ways: list[tuple[int, ...]] = [
+            (number[one], number[part - one]) for one in parts if one < part and number[one] < number[part - one]
+        ]
+        for way in (ways if rng is None else rng.sample(ways, min(len(ways), 2))) or [()]:
+            node_class.append(number[part])
+            children.append(way)
+            prices = ([1.0], [0.0]) if rng is None else ([1.0, 1.0, 1.5], [0.0, 1.0])
+            costs.append(rng.choice(prices[not way]) if rng is not None else prices[not way][0])
+    roots = [number[parts[-1]]] + ([rng.randrange(len(parts))] if rng is not None and rng.random() < 0.5 else [])
+    return Problem(len(parts), node_class, children, costs, roots)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_agrees_with_brute_force_on_sums(seed: int) -> None:
+    check_solution(sums(3, random.Random(seed)))
+
+
+def test_a_sum_in_every_order_is_proven_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(*_: object) -> object:
+        raise AssertionError("the relaxation says it all")
+
+    for name in ("branch", "propagate"):
+        monkeypatch.setattr(sys.modules["superopt.extraction.solvers"], name, search)
+    solution = solve(sums(7))
+    assert (solution.cost, solution.status) == (6.0, "optimal")
+
+
 @pytest.mark.parametrize(("rungs", "seed"), [(5, 197), (6, 48)])
 def test_what_reduced_costs_settle_to_the_last_class_is_solved(rungs: int, seed: int) -> None:
     check_solution(ladder(random.Random(seed), rungs))

@@ -3,7 +3,7 @@ cycles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import networkx as nx
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superopt.extraction.heuristics import Chosen
-from superopt.extraction.reduction import Items, Part, knots
+from superopt.extraction.reduction import Item, Items, Part, knots
 from superopt.extraction.tightening import MASKS_AT_MOST, masks
 
 Row = Mapping[int, float]
@@ -67,6 +67,7 @@ def formulate(part: Part) -> Formulation:
                 needing.setdefault(child, []).append(variable)
         program.rows += [_need_row(program, using, child) for child, using in needing.items()]
     program.rows += _must_rows(program, part)
+    program.rows += _use_rows(program, part)
     knot = knots(part.items)
     for name in of:
         for child in sorted({child for variable in of[name] for child in program.children(variable)}):
@@ -111,6 +112,55 @@ def _must_rows(program: Formulation, part: Part) -> list[Row]:
                     return rows
                 rows.append(row)
     return rows
+
+
+def _use_rows(program: Formulation, part: Part) -> list[Row]:
+    """What is computed is needed by something that is chosen; and what is settled already, by something that is chosen
+    here, if every solution of the part needs it. Of a sum that may be added up in any order this says how many
+    additions it takes: without it, each addition is as good as the last one."""
+    users: dict[int, list[int]] = {}
+    names: set[int] = set()
+    for variable, (owner, index) in enumerate(zip(program.owner, program.index, strict=True)):
+        item = part.items[owner][index]
+        names |= item.settled
+        for name in sorted(item.settled.union(item.children)):
+            users.setdefault(name, []).append(variable)
+    always = _always_needed(part, names)
+    rows: list[Row] = []
+    for name, using in users.items():
+        if name in program.of and name not in program.roots:
+            computed = program.of[name]
+        elif name in always:
+            computed = program.of[part.roots[0]]  # These add up to 1.
+        else:
+            continue
+        row = dict.fromkeys(computed, 1.0)
+        for variable in using:
+            row[variable] = row.get(variable, 0.0) - 1.0
+        rows.append(row)
+    return rows
+
+
+def _always_needed(part: Part, names: Collection[int]) -> set[int]:
+    """Which of these classes, settled or not, the items of every solution of a part need."""
+    if not names or len(part.items) + len(names) > MASKS_AT_MOST:
+        return set()
+    leaf = {name: number for number, name in enumerate(sorted(names), max(part.items) + 1)}
+    items: Items = {
+        owner: [
+            item._replace(children=(*item.children, *(leaf[n] for n in item.settled.union(item.children) if n in leaf)))
+            for item in ways
+        ]
+        for owner, ways in part.items.items()
+    }
+    items |= {number: [Item(0.0, (), 0, ())] for number in leaf.values()}
+    found = masks(items, part.roots)
+    if found is None:
+        return set()
+    needed = 0
+    for root in part.roots:
+        needed |= found.must[root]
+    return {name for name, number in leaf.items() if needed >> found.position[number] & 1}
 
 
 def founded(program: Formulation, ring: set[int], member: int) -> Row:

@@ -22,13 +22,14 @@ Picks: TypeAlias = "int | tuple[Picks, ...]"
 
 
 class Item(NamedTuple):
-    """A way to compute a class: its cost, the classes it needs (sorted), 0 if preferred, and the nodes that it stands
-    for."""
+    """A way to compute a class: its cost, the classes it needs (sorted), 0 if preferred, the nodes that it stands for;
+    and the classes that it needs too, but that are settled, or will be."""
 
     cost: float
     children: tuple[int, ...]
     rank: int
     picks: Picks
+    settled: frozenset[int] = frozenset()
 
 
 Items: TypeAlias = dict[int, list[Item]]
@@ -251,7 +252,8 @@ def _settle_forced(part: Part) -> None:
         for index, item in enumerate(kept):
             needed = tuple(child for child in item.children if child not in forced or knot[child] == here)
             if len(needed) < len(item.children):
-                kept[index] = item._replace(children=needed)
+                settled = item.settled.union(child for child in item.children if child not in needed)
+                kept[index] = item._replace(children=needed, settled=settled)
     roots = []
     for root in forced:
         kept = items[root]
@@ -280,6 +282,7 @@ def _dissolve_aliases(part: Part) -> None:
     if not alias:
         return
     resolved: dict[int, tuple[int, ...]] = {}
+    settled: dict[int, frozenset[int]] = {}
     for start in alias:
         stack = [start]
         while stack:
@@ -290,12 +293,15 @@ def _dissolve_aliases(part: Part) -> None:
                 continue
             stack.pop()
             resolved[top] = _substituted(alias[top], resolved)
+            inner = (settled[child] for child in alias[top] if child in settled)
+            settled[top] = part.items[top][0].settled.union((top,), *inner)
     for owner in alias:
         part.picks.append(part.items.pop(owner)[0].picks)
     for kept in part.items.values():
         for index, item in enumerate(kept):
             if any(child in resolved for child in item.children):
-                kept[index] = item._replace(children=_substituted(item.children, resolved))
+                below = item.settled.union(*(settled[child] for child in item.children if child in resolved))
+                kept[index] = item._replace(children=_substituted(item.children, resolved), settled=below)
     part.roots = list(dict.fromkeys(new for root in part.roots for new in resolved.get(root, (root,))))
 
 
@@ -344,7 +350,8 @@ def _inline(part: Part) -> None:
                 way = ways[owner][mine]
                 children = tuple(sorted({*rest, *way.children}))
                 if parent not in children:
-                    joined = Item(item.cost + way.cost, children, max(item.rank, way.rank), (item.picks, way.picks))
+                    rank, settled = max(item.rank, way.rank), item.settled | way.settled
+                    joined = Item(item.cost + way.cost, children, rank, (item.picks, way.picks), settled)
                     put(parent, place if len(own) == 1 else (*place, number), joined)
         for mine in own:
             take(owner, mine)
