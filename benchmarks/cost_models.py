@@ -46,8 +46,8 @@ from superopt.costs.timing import Runtime, channels_of_a_block, clock_of, empty_
 from superopt.errors import EvaluationError
 from superopt.evaluate import Feed, Runner
 from superopt.inputs.sample import sample
-from superopt.pipeline import sizes_of
-from superopt.reporting.report import to_json, write
+from superopt.report import to_json, write
+from superopt.settings import sizes_of
 from superopt.workload import Sizes
 
 NETWORKS = (

@@ -26,10 +26,10 @@ from superopt.errors import SuperoptError
 from superopt.extraction import Extractor
 from superopt.extraction.pricing import Priced
 from superopt.lowering.lower import lower
+from superopt.models.byte_counts import model_bytes
 from superopt.models.model import Model
 from superopt.models.model import load as load_model
 from superopt.numeric import materialize, settle
-from superopt.reporting.inspection import model_bytes
 from superopt.rule_text import load as load_rules
 from superopt.terms import TermGraph
 

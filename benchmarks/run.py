@@ -38,7 +38,7 @@ from benchmarks.race import Failed, Outputs, outputs_of, race
 from benchmarks.suite import SUITE, Case
 from superopt.inputs.sample import sample
 from superopt.models.model import load
-from superopt.reporting.report import to_json, write
+from superopt.report import to_json, write
 
 FORMAT = "superopt benchmark 2"
 FEEDS = 2

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from superopt.errors import EvaluationError, NumericError
-from superopt.evaluate import one_line
+from superopt.errors import EvaluationError, NumericError, one_line
 from superopt.term_model import term_model, value_name
 from superopt.terms import TensorType, TermGraph
 

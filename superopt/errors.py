@@ -80,3 +80,10 @@ class EGraphError(SuperoptError):
 
 class VerificationError(SuperoptError):
     """Two models do not agree, or it cannot be told whether they do."""
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of what an error says, cut to a readable length."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = lines[0].removeprefix("[ONNXRuntimeError] : ")
+    return text if len(text) <= 300 else text[:297] + "..."

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
-from superopt.errors import EvaluationError, OptionError
+from superopt.errors import EvaluationError, OptionError, one_line
 from superopt.kernels import is_float
 from superopt.models.divisions import divisions, trapped
 from superopt.models.extent import largest_value, most_bytes
@@ -194,13 +194,6 @@ def _add_held(model: Model, options: ort.SessionOptions) -> list[ort.OrtValue]:
     return values
 
 
-def one_line(error: BaseException) -> str:
-    """The first line of what an error says, cut to a readable length."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    text = lines[0].removeprefix("[ONNXRuntimeError] : ")
-    return text if len(text) <= 300 else text[:297] + "..."
-
-
 def _plain(value: Value) -> Value:
     """Scalars as arrays of rank 0, so that every tensor is an array."""
     return np.asarray(value) if isinstance(value, (np.generic, float, int, str, bytes)) else value
@@ -277,10 +270,3 @@ def run_model(
     """The outputs for every feed."""
     runner = Runner(model, optimized=optimized)
     return [runner.run(feed) for feed in feeds]
-
-
-def required_inputs(proto: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
-    """The inputs that a caller must give: those without an initializer."""
-    stored = {tensor.name for tensor in proto.graph.initializer}
-    stored.update(sparse.values.name for sparse in proto.graph.sparse_initializer)
-    return [value for value in proto.graph.input if value.name not in stored]

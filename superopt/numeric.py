@@ -13,6 +13,7 @@ from superopt.evaluate import Runner
 from superopt.kernels import FLOAT64, Array, apply, dtype_of
 from superopt.models.tensors import constant_of_array
 from superopt.operators import STAYS
+from superopt.reference import OpaqueRunner, round_to
 from superopt.rounding import rounding_bound
 from superopt.term_model import term_model, value_name
 from superopt.terms import (
@@ -28,7 +29,6 @@ from superopt.terms import (
     ValueType,
     type_text,
 )
-from superopt.verification.truth import OpaqueRunner, round_to
 
 _BATCH_BYTES = 1 << 28
 """How many bytes of float64 one batch of constants may need at a time, about."""

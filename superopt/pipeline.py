@@ -10,38 +10,31 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from superopt.bodies.descent import Descent
+from superopt.conversion import converted
 from superopt.cost import CostModel
-from superopt.cost import load as load_cost_model
-from superopt.costs.timing import Runtime
-from superopt.errors import EvaluationError, SuperoptError
-from superopt.evaluate import check_libraries
+from superopt.errors import SuperoptError
 from superopt.explanation.files import check_folder, write_folder
 from superopt.explanation.of_run import explain_run
 from superopt.extraction.interchange import egraph_text
 from superopt.inputs.feeds import Feeds
-from superopt.inputs.sample import FEEDS, sample
 from superopt.laws import classes
 from superopt.laws.trust import lawful
-from superopt.models.convert import converted
 from superopt.models.interface import interface_difference
 from superopt.models.model import Model, load
-from superopt.models.narrow import computes_narrow
 from superopt.options import Feed, Options, options
 from superopt.progress import Clock, Watcher
+from superopt.reference import OpaqueRunner
 from superopt.reporting.outcome import Outcome, document
 from superopt.result import Result
-from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
 from superopt.search.candidates import Search
+from superopt.search.descent import Descent
 from superopt.search.opening import opened
 from superopt.search.selection import selected
 from superopt.search.soundness import Sound, first_of_several, unsound
-from superopt.verification.perturb import weight_bytes
-from superopt.verification.truth import OpaqueRunner
+from superopt.settings import cost_models_of, feeds_of, rules_of, sizes_of, with_libraries
 from superopt.verification.verdict import Verifier, bound_of
 from superopt.verification.verify import Verification
-from superopt.verification.verify_regions import LARGEST_RUN
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -155,62 +148,6 @@ def class_fault(descent: Descent, rules: RuleSet, feeds: Feeds) -> Verification 
                 where = "" if search is descent.search else f"the body {model.proto.graph.name!r}: "
                 return Verification(False, True, f"{where}{problem}", search.options.numeric)
     return None
-
-
-def rules_of(chosen: Options) -> RuleSet:
-    """The rules that the options name, of the numeric class that they allow. Raises ``RuleError``, ``OptionError``."""
-    rules = RuleSet()
-    for one in chosen.rules:
-        rules = rules + (one if isinstance(one, RuleSet) else load_rules(one))
-    return rules.without(*chosen.without).of_class(chosen.numeric, chosen.ignoring)
-
-
-def cost_model_of(chosen: Options) -> CostModel:
-    """The cost model that the options name first. Raises ``CostModelError``."""
-    return cost_models_of(chosen)[0]
-
-
-def cost_models_of(chosen: Options) -> tuple[CostModel, ...]:
-    """The cost models that the options name. Raises ``CostModelError``, and ``OptionError`` where the provider that
-    they are to be for is not there."""
-    runtime = Runtime(chosen.provider, chosen.threads)
-    runtime.check()
-    return tuple(one if isinstance(one, CostModel) else load_cost_model(one, runtime) for one in chosen.costs)
-
-
-def with_libraries(original: Model, chosen: Options) -> Model:
-    """The model with the libraries of custom operators that it is to be run with. Raises ``OptionError``."""
-    check_libraries(chosen.custom_op_library)
-    return replace(original, libraries=chosen.custom_op_library)
-
-
-_NARROW_FEEDS = 12
-"""On how many inputs bits of float16 are compared: where onnxruntime has no kernel for it, it computes in float32, and
-drops roundings to float16 between two such nodes. What an exact rule takes from between them may so change a last bit
-of some values, and on a few numbers that is soon missed."""
-
-
-def feeds_of(original: Model, chosen: Options) -> Feeds:
-    """Inputs that the model runs on; none where none could be found, or running it would take too much memory.
-
-    Raises ``FeedError`` where those that were given do not fit.
-    """
-    if chosen.verify == "regions" and weight_bytes(original.proto) > LARGEST_RUN:
-        return Feeds((), chosen.seed, ("not run as a whole",))
-    try:
-        exact = chosen.numeric == "exact"
-        count = _NARROW_FEEDS if exact and computes_narrow(original.proto) else FEEDS
-        shapes, given = chosen.input_shape, chosen.inputs
-        return sample(
-            original, seed=chosen.seed, count=count, shapes=shapes, given=given, edge_sizes=True, special=exact
-        )
-    except EvaluationError as error:
-        return Feeds((), chosen.seed, (str(error),))
-
-
-def sizes_of(feeds: Feeds) -> Mapping[str, int]:
-    """What symbolic dimensions are priced at: as they are in the most ordinary inputs."""
-    return feeds.feeds[0].dims if feeds.feeds else {}
 
 
 def dump(sound: Sound, search: Search, cost_model: CostModel) -> None:

@@ -10,7 +10,7 @@ import onnx
 
 from superopt.models import model as models
 from superopt.models.model import Model
-from superopt.reporting.report import Report
+from superopt.report import Report
 
 
 @dataclass(frozen=True, eq=False)

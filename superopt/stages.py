@@ -24,13 +24,13 @@ from superopt.models import model as models
 from superopt.models.model import Model
 from superopt.notebook import html_table, html_text
 from superopt.options import DEFAULT_COST_MODEL, DEFAULT_RULES, LIMITS, Options, check_jobs, check_whole, options
-from superopt.pipeline import cost_model_of, feeds_of, rules_of, sizes_of
 from superopt.progress import Clock, Watcher
 from superopt.reporting.render import bytes_text
 from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
 from superopt.search.candidates import Found, Search
 from superopt.search.opening import opened
+from superopt.settings import cost_model_of, feeds_of, rules_of, sizes_of
 from superopt.terms import TensorType
 
 if TYPE_CHECKING:

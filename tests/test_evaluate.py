@@ -15,7 +15,7 @@ from superopt.errors import EvaluationError
 from superopt.evaluate import Runner, arrays_of, equal_bits, run_model, same_bits
 from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
-from superopt.verification.truth import TermRunner, float64_truth
+from superopt.reference import TermRunner, float64_truth
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(2)

@@ -203,7 +203,7 @@ def test_a_large_model_is_optimized_in_little_memory(tmp_path: Path) -> None:
 
 
 def test_a_model_too_large_to_run_is_verified_on_random_values(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("superopt.pipeline.LARGEST_RUN", 1 << 20)
+    monkeypatch.setattr("superopt.settings.LARGEST_RUN", 1 << 20)
     monkeypatch.setattr(verify_regions, "LARGEST_RUN", 1 << 20)
     report = optimized(model, verify="regions").report
     assert report["regions"] == 3

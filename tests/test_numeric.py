@@ -21,9 +21,9 @@ from superopt.lowering.lower import lower
 from superopt.models.model import load
 from superopt.models.tensors import constant_of_array
 from superopt.numeric import constant_terms, materialize, settle
+from superopt.reference import round_to
 from superopt.rounding import rounding_bound
 from superopt.terms import ABSENT, Attrs, AttrValue, Constant, Node, TensorType, TermGraph, ValueType
-from superopt.verification.truth import round_to
 
 RNG = np.random.default_rng(7)
 

@@ -20,7 +20,7 @@ from superopt.errors import EGraphError, InputError, ModelError
 from superopt.laws import laws, trust
 from superopt.measure import Latencies
 from superopt.models.model import load
-from superopt.reporting.report import to_json
+from superopt.report import to_json
 from superopt.rule_text import load as load_rules
 from superopt.rule_text import parse
 from superopt.rules import RuleSet

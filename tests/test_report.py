@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from superopt.errors import OptionError
+from superopt.report import Error, Report
 from superopt.reporting import render, report
-from superopt.reporting.report import Error, Report
 
 
 def error(size: float) -> Error:

@@ -285,7 +285,7 @@ def test_a_conversion_that_is_wrong_is_not_handed_back(monkeypatch: pytest.Monke
         proto.graph.node[-1].op_type = "LogSoftmax"
         return proto
 
-    monkeypatch.setattr("superopt.models.convert.version_converter.convert_version", wrong)
+    monkeypatch.setattr("superopt.conversion.version_converter.convert_version", wrong)
     proto = read("agraph (float[2, 3] x) => (float[2, 3] y) { y = Softmax (x) }", opset=13)
     result = superopt.optimize(proto, select="modelled", target_opset=18)
     assert not result.report["verified"]
@@ -328,7 +328,7 @@ def test_a_body_that_is_not_legal_at_the_new_opset_is_not_handed_back(monkeypatc
         proto.opset_import[0].version = opset
         return proto
 
-    monkeypatch.setattr("superopt.models.convert.version_converter.convert_version", forgetful)
+    monkeypatch.setattr("superopt.conversion.version_converter.convert_version", forgetful)
     with pytest.raises(OptionError, match="no legal model at opset 18: ") as caught:
         superopt.optimize(read(IN_BODIES, opset=11), select="modelled", target_opset=18)
     assert "\n" not in str(caught.value)

@@ -11,8 +11,8 @@ from superopt.explanation.bisection import bisect, bisection_text
 from superopt.models.model import load, save
 from superopt.options import Options
 from superopt.progress import Clock
+from superopt.report import to_json, write
 from superopt.reporting import render
-from superopt.reporting.report import to_json, write
 
 OK, FOUND = 0, 1
 

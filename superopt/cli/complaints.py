@@ -7,6 +7,8 @@ import traceback
 
 import typer
 
+from superopt.printable import printable
+
 
 def complain_internal(error: Exception, consequence: str) -> None:
     """Says in one line that superopt itself is at fault; with SUPEROPT_DEBUG=1 also where."""
@@ -20,8 +22,3 @@ def complain_internal(error: Exception, consequence: str) -> None:
 def complain(message: str) -> None:
     """Says in one line what the user gave that is at fault."""
     typer.echo(f"superopt: {printable(' '.join(message.split()))}", err=True)
-
-
-def printable(text: str) -> str:
-    """Text with what a terminal would not print as it is (names may hold escape sequences) in escapes of its own."""
-    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)

@@ -13,8 +13,8 @@ from superopt.explanation.text import steps_table, summary
 from superopt.models.model import load
 from superopt.options import Options
 from superopt.progress import Clock
+from superopt.report import to_json, write
 from superopt.reporting import render
-from superopt.reporting.report import to_json, write
 
 OK, FAILED = 0, 1
 

@@ -7,9 +7,9 @@ import math
 from superopt.errors import OptionError
 from superopt.extraction import greedy, interchange, solve
 from superopt.extraction.solve import DEFAULT_EFFORT
+from superopt.report import to_json, write
 from superopt.reporting import render
 from superopt.reporting.choice import choice_document
-from superopt.reporting.report import to_json, write
 
 OK = 0
 

@@ -18,11 +18,11 @@ from superopt.lowering.lower import lower
 from superopt.measure import measure_calls
 from superopt.models.model import Model, load
 from superopt.options import Options
-from superopt.pipeline import cost_model_of, feeds_of, sizes_of
+from superopt.report import to_json, write
 from superopt.reporting import render
 from superopt.reporting.costs import costs_document, costs_text
 from superopt.reporting.inspection import inspection
-from superopt.reporting.report import to_json, write
+from superopt.settings import cost_model_of, feeds_of, sizes_of
 
 OK = 0
 

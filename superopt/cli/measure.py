@@ -23,10 +23,10 @@ from superopt.lowering.lower import lower
 from superopt.models.model import load as load_model
 from superopt.numeric import settle
 from superopt.options import Options
-from superopt.pipeline import feeds_of, rules_of, sizes_of
+from superopt.report import to_json, write
 from superopt.reporting import render
-from superopt.reporting.report import to_json, write
 from superopt.search.candidates import limits_of
+from superopt.settings import feeds_of, rules_of, sizes_of
 from superopt.workload import Sizes
 
 FORMAT = "superopt measurement 1"

@@ -12,8 +12,8 @@ from superopt.cli.progress_lines import Lines
 from superopt.errors import InputError, OptionError
 from superopt.options import Options
 from superopt.progress import DUMPS
+from superopt.report import to_json, write
 from superopt.reporting import render
-from superopt.reporting.report import to_json, write
 
 if TYPE_CHECKING:
     from superopt.models.model import Model

@@ -8,8 +8,8 @@ from superopt.models.model import load
 from superopt.options import Options
 from superopt.pipeline import compared
 from superopt.progress import Clock
+from superopt.report import Comparison, to_json, write
 from superopt.reporting import render
-from superopt.reporting.report import Comparison, to_json, write
 from superopt.verification.verdict import outputs
 from superopt.version import versions
 

@@ -10,12 +10,12 @@ from superopt.costs.timing import Runtime
 from superopt.costs.whole import ready
 from superopt.experiment.grid import Cell
 from superopt.measure import measure_calls
+from superopt.models.byte_counts import model_bytes
 from superopt.models.model import Model
 from superopt.models.model import load as load_model
-from superopt.pipeline import feeds_of
 from superopt.progress import Clock, Watcher
-from superopt.reporting.inspection import model_bytes
-from superopt.reporting.report import BeforeAfter, Latency
+from superopt.report import BeforeAfter, Latency
+from superopt.settings import feeds_of
 from superopt.stages import Chosen, Saturated, extract, saturated
 from superopt.verification.verdict import Verifier, bound_of, outputs
 

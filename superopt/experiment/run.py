@@ -17,7 +17,7 @@ from superopt.experiment.grid import Cell, Grid, LeaveOut, units
 from superopt.experiment.store import Store
 from superopt.experiment.table import ExperimentDocument, document, to_csv
 from superopt.options import check_jobs
-from superopt.reporting.report import to_json, write
+from superopt.report import to_json, write
 
 Progress = Callable[[int, int, Cell, CellDocument], None]
 """Told how many cells of how many are finished, and the one that was last; cells found finished are not told of."""

@@ -12,7 +12,7 @@ from typing import cast
 
 from superopt.errors import OptionError
 from superopt.experiment.cell import FORMAT, CellDocument
-from superopt.reporting.report import to_json, write
+from superopt.report import to_json, write
 
 
 @dataclass(frozen=True)

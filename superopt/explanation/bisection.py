@@ -10,17 +10,17 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from superopt.bodies.descent import Descent
 from superopt.explanation.explain import class_names
 from superopt.explanation.guilt import Region, fails_verification, region_of
 from superopt.explanation.suspects import Suspects, suspects
 from superopt.laws.instances_content import described
 from superopt.models.model import Model
 from superopt.options import Options
-from superopt.pipeline import cost_model_of, feeds_of, rules_of, sizes_of, with_libraries
 from superopt.progress import Clock
 from superopt.rules import RuleSet
+from superopt.search.descent import Descent
 from superopt.search.opening import opened
+from superopt.settings import cost_model_of, feeds_of, rules_of, sizes_of, with_libraries
 from superopt.verification.verdict import Verifier, bound_of
 from superopt.version import versions
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from superopt.engine.eclasses import EGraph, ENode
 from superopt.errors import EvaluationError
 from superopt.kernels import FLOAT64, apply
+from superopt.reference import round_to
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, TensorType
-from superopt.verification.truth import round_to
 
 Array = NDArray[Any]
 

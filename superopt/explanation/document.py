@@ -12,7 +12,7 @@ from superopt.explanation.derivation import Step
 from superopt.explanation.smallest import Smallest
 from superopt.explanation.verdicts import Verdict
 from superopt.laws.runtime import model_of
-from superopt.reporting.report import BeforeAfter
+from superopt.report import BeforeAfter
 from superopt.rules import RuleSet
 from superopt.terms import CONST, INPUT, Attrs, Node, TermGraph
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from superopt.errors import OptionError
 from superopt.explanation.document import FORMAT, Explanation
 from superopt.explanation.text import index_text, step_text
-from superopt.reporting.report import to_json, write
+from superopt.report import to_json, write
 
 INDEX, READABLE, STEPS = "index.json", "index.md", "steps"
 

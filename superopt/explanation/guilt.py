@@ -10,7 +10,6 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from superopt.bodies.descent import Descent
 from superopt.cost import CostModel
 from superopt.engine.matching import Clash, bind
 from superopt.engine.saturate import Saturation
@@ -27,6 +26,7 @@ from superopt.laws.runtime import model_of, written
 from superopt.models.model import load
 from superopt.rules import RuleSet
 from superopt.search.candidates import Search
+from superopt.search.descent import Descent
 from superopt.search.opening import opened
 from superopt.search.soundness import attempt
 from superopt.verification.verdict import Verifier, bound_of

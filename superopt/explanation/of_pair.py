@@ -28,12 +28,12 @@ from superopt.models.model import Model
 from superopt.models.scopes import captured_names, free_names, names_defined, rename_captured
 from superopt.numeric import materialize, settle
 from superopt.options import Options
-from superopt.pipeline import cost_model_of, feeds_of, rules_of, sizes_of, with_libraries
 from superopt.prepare import prepared
 from superopt.progress import Clock
 from superopt.rules import RuleSet
 from superopt.search.candidates import Search
 from superopt.search.opening import of_graph
+from superopt.settings import cost_model_of, feeds_of, rules_of, sizes_of, with_libraries
 from superopt.terms import OPAQUE, TermGraph
 
 _MOST_MISSING = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from superopt.explanation.document import FORMAT, Explanation, counts_of
 from superopt.explanation.explain import explained, ways
+from superopt.report import Report
 from superopt.reporting.outcome import Outcome
-from superopt.reporting.report import Report
 from superopt.version import versions
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from superopt.bodies.descent import Descent, saturations
 from superopt.cost import CostModel
 from superopt.engine.saturate import Saturation
 from superopt.errors import VerificationError
@@ -16,11 +15,12 @@ from superopt.explanation.derivation import step_of
 from superopt.explanation.verdicts import Examiner
 from superopt.inputs.feeds import Feeds
 from superopt.laws.classes import check_classes
+from superopt.reference import OpaqueRunner
 from superopt.rules import RuleSet
 from superopt.search.blame import guilty
 from superopt.search.candidates import Search
+from superopt.search.descent import Descent, saturations
 from superopt.search.soundness import Attempt, attempt
-from superopt.verification.truth import OpaqueRunner
 from superopt.verification.verdict import Check
 
 CHECKED_FEEDS = 2

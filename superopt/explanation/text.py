@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from rich.table import Table
 
-from superopt.cli.complaints import printable
 from superopt.explanation.document import Explanation, GraphDocument, StepDocument
+from superopt.printable import printable
 from superopt.reporting.render import number, table
 
 MOST_NAMED = 4

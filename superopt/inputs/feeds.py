@@ -16,8 +16,9 @@ import onnx
 from onnx import helper
 
 from superopt.errors import FeedError
-from superopt.evaluate import Feed, Value, arrays_of, required_inputs
+from superopt.evaluate import Feed, Value, arrays_of
 from superopt.models.inference import symbol_of
+from superopt.models.interface import required_inputs
 from superopt.operators import dtype_name
 
 

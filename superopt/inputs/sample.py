@@ -19,7 +19,7 @@ from superopt.inputs.open_sizes import SIZES, SMALL_SIZES, assignments, edges, k
 from superopt.inputs.wanted import WantedInput, open_ranks, wanted_inputs, with_rank
 from superopt.kernels import is_float
 from superopt.models.model import Model
-from superopt.verification.truth import TermRunner
+from superopt.reference import TermRunner
 
 _MOST_TRIES = 48
 """Assignments of sizes that are tried before a model counts as one that cannot be run."""

@@ -11,9 +11,9 @@ import onnx
 from onnx import helper
 
 from superopt.errors import EvaluationError, FeedError
-from superopt.evaluate import required_inputs
 from superopt.inputs.input_roles import Role, roles
 from superopt.models.inference import symbol_of
+from superopt.models.interface import required_inputs
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from superopt.laws import laws
-from superopt.reporting.report import LeftOut
+from superopt.report import LeftOut
 from superopt.rule_text import load
 from superopt.rules import Rule, RuleSet
 from superopt.shipped import rules_dir

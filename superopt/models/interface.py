@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
-from superopt.evaluate import required_inputs
 from superopt.models.inference import tensor_type
 from superopt.terms import TensorType
+
+
+def required_inputs(proto: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
+    """The inputs that a caller must give: those without an initializer."""
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    stored.update(sparse.values.name for sparse in proto.graph.sparse_initializer)
+    return [value for value in proto.graph.input if value.name not in stored]
 
 
 def interface_difference(original: onnx.ModelProto, new: onnx.ModelProto) -> str | None:

@@ -7,9 +7,9 @@ from typing import TypedDict
 
 from rich.table import Table
 
-from superopt.cli.complaints import printable
 from superopt.cost import CostBreakdown
 from superopt.costs.profile import Profiled
+from superopt.printable import printable
 from superopt.reporting import render
 from superopt.terms import type_text
 

@@ -7,10 +7,8 @@ from typing import TypedDict
 
 from superopt.cost import CostBreakdown, CostModel, model_cost
 from superopt.lowering.lower import Lowered
-from superopt.models.external import tensors
-from superopt.models.model import Model, serialized
-from superopt.models.tensors import is_external, tensor_bytes
-from superopt.reporting.report import Opaque
+from superopt.models.byte_counts import model_bytes
+from superopt.report import Opaque
 from superopt.terms import OPAQUE, ValueType, type_text
 
 FORMAT = "superopt inspection 1"
@@ -113,14 +111,3 @@ def opaque_operators(lowered: Lowered) -> list[Opaque]:
 
 def _named(name: str, types: Mapping[str, ValueType]) -> Named:
     return {"name": name, "type": type_text(types.get(name))}
-
-
-def model_bytes(model: Model) -> int:
-    """The bytes of a model: its file, and the data that lies in files beside it."""
-    beside = sum(tensor_bytes(tensor) for tensor in tensors(model.proto) if is_external(tensor))
-    return len(serialized(model)) + beside
-
-
-def stored_bytes(model: Model) -> int:
-    """The bytes of a model's tensors alone, without what names, attributes and types take."""
-    return sum(tensor_bytes(tensor) for tensor in tensors(model.proto))

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from superopt.bodies.bodies import bodies
-from superopt.bodies.descent import saturations
 from superopt.cost import CostModel, graph_cost
 from superopt.engine.saturate import Saturation
 from superopt.lowering.lower import lower
+from superopt.models.byte_counts import model_bytes
 from superopt.models.model import Model, standard_domain
 from superopt.models.scopes import graphs_in
 from superopt.numeric import settle
-from superopt.reporting.inspection import model_bytes, opaque_operators
-from superopt.reporting.report import FORMAT, BeforeAfter, Choice, Report, RuleRun, Timing
+from superopt.report import FORMAT, BeforeAfter, Choice, Report, RuleRun, Timing
+from superopt.reporting.inspection import opaque_operators
 from superopt.search.candidates import Found, Search, limits_of
 from superopt.search.decision import TEST
+from superopt.search.descent import saturations
 from superopt.search.selection import Selection
 from superopt.search.soundness import Sound
 from superopt.verification.verdict import outputs

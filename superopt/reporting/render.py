@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from superopt.cli.complaints import printable
 from superopt.options import Options
+from superopt.printable import printable
 
 if TYPE_CHECKING:
+    from superopt.report import BeforeAfter, Comparison, Cost, Error, Latency, Output, Report, Timing
     from superopt.reporting.choice import ChoiceDocument
     from superopt.reporting.inspection import Inspection
-    from superopt.reporting.report import BeforeAfter, Comparison, Cost, Error, Latency, Output, Report, Timing
 
 _PIPED_WIDTH = 120
 

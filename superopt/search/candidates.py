@@ -15,11 +15,11 @@ from superopt.engine.saturate import Limits, Saturation, saturate
 from superopt.errors import RangeError
 from superopt.extraction import Extraction, Extractor, distance, extract, several
 from superopt.lowering.lower import Lowered
+from superopt.models.byte_counts import model_bytes, stored_bytes
 from superopt.models.model import Model
 from superopt.numeric import materialize
 from superopt.options import Options
 from superopt.progress import Clock
-from superopt.reporting.inspection import model_bytes, stored_bytes
 from superopt.rules import RuleSet
 from superopt.search.kept import Kept, with_groups_kept
 from superopt.terms import TermGraph, ValueType

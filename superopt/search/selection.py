@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from superopt.bodies.descent import Descent
 from superopt.cost import CostModel
 from superopt.costs.in_onnxruntime import CPU
 from superopt.costs.timing import Runtime
@@ -15,9 +14,10 @@ from superopt.errors import EvaluationError, SuperoptError
 from superopt.evaluate import Feed
 from superopt.measure import LOOKS, Latencies, measure_calls
 from superopt.models.model import Model
-from superopt.reporting.report import Candidate
+from superopt.report import Candidate
 from superopt.search.candidates import Found
 from superopt.search.decision import Decision, decide
+from superopt.search.descent import Descent
 from superopt.search.soundness import Sound
 from superopt.verification.verdict import Check
 from superopt.verification.verify import Verification

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from superopt.bodies.descent import Descent, saturations
 from superopt.cost import CostModel
 from superopt.engine.eclasses import only_original
 from superopt.engine.saturate import Saturation
 from superopt.errors import SuperoptError
-from superopt.reporting.report import LeftOut
+from superopt.report import LeftOut
 from superopt.rules import RuleSet
 from superopt.search.blame import guilty
 from superopt.search.candidates import Found
+from superopt.search.descent import Descent, saturations
 from superopt.search.untouched import rewritten, stretch
 from superopt.verification.verdict import Check
 from superopt.verification.verify import Verification

@@ -15,10 +15,10 @@ from superopt.inputs.sample import runner_of
 from superopt.kernels import is_float
 from superopt.lowering.lower import Lowered, lower
 from superopt.models.model import Model
+from superopt.reference import TermRunner, float64_truth
 from superopt.terms import TensorType, TermGraph
 from superopt.verification.distance import Spread, difference, spread, unit_roundoff
 from superopt.verification.perturb import has_random, perturbed_feed, perturbed_model, with_seeds
-from superopt.verification.truth import TermRunner, float64_truth
 
 Outputs = Mapping[str, Value]
 

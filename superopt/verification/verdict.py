@@ -11,7 +11,7 @@ from superopt.inputs.feeds import Feeds
 from superopt.models.model import Model
 from superopt.options import Options
 from superopt.progress import Clock
-from superopt.reporting.report import Output
+from superopt.report import Output
 from superopt.rules import RuleSet
 from superopt.verification.evidence import Evidence, chaotic_outputs, gather
 from superopt.verification.verify import Verification, verify

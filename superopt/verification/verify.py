@@ -14,11 +14,11 @@ from superopt.evaluate import Feed, Runner, Value, arrays_of, equal_bits, same_b
 from superopt.inputs.feeds import Feeds
 from superopt.kernels import Array, is_float
 from superopt.models.model import Model
+from superopt.reference import TermRunner
 from superopt.rules import NumericClass
 from superopt.verification.distance import Error, Spread, class_agreement, difference, error, spread, unit_roundoff
 from superopt.verification.evidence import Evidence, changed, flips_of, gather, noise_of
 from superopt.verification.perturb import with_seeds
-from superopt.verification.truth import TermRunner
 
 TRUTH_FACTOR = 2.0
 """How many times the original's error against the truth the new model's may be, beside its sensitivity."""

@@ -11,8 +11,8 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from superopt.errors import EvaluationError
-from superopt.evaluate import Feed, Runner, Value, arrays_of, one_line
+from superopt.errors import EvaluationError, one_line
+from superopt.evaluate import Feed, Runner, Value, arrays_of
 from superopt.kernels import FLOAT64, Algebra, Array, dtype_of, evaluate_graph, is_float
 from superopt.lowering.lower import lower
 from superopt.models.model import Model

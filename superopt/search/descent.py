@@ -17,10 +17,10 @@ from superopt.extraction import Extraction
 from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
+from superopt.models.byte_counts import model_bytes
 from superopt.models.model import Model
 from superopt.numeric import settle
 from superopt.progress import Clock, Watcher
-from superopt.reporting.inspection import model_bytes
 from superopt.rules import RuleSet
 from superopt.search.candidates import BodyRun, Found, Search
 from superopt.terms import CONST, INPUT, OPAQUE, PROJECT

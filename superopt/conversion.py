@@ -10,8 +10,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from onnx import helper, version_converter
 
 from superopt.bodies.bodies import sweep
-from superopt.errors import OptionError
-from superopt.evaluate import one_line
+from superopt.errors import OptionError, one_line
 from superopt.models.functions import without_calls
 from superopt.models.model import Model, standard_domain
 from superopt.models.tensors import is_external
