@@ -1,4 +1,5 @@
-"""The truth about a model: its term graph in float64, opaque operators by onnxruntime or onnx.reference."""
+"""What a model computes in float64, which stands for the truth: its term graph, opaque operators by onnxruntime or
+onnx.reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``superopt extract`` and ``superopt experiment``: the signatures."""
+"""``superopt extract``, ``experiment``, ``explain`` and ``bisect``: the signatures."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run did: one JSON document, and text that is rendered from it."""
+"""What a run did, put together as ``report`` has it, and rendered as text."""
