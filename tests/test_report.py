@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from superopt import report
 from superopt.errors import OptionError
 from superopt.report import Error, Report
-from superopt.reporting import render, report
+from superopt.reporting import render
 
 
 def error(size: float) -> Error:
