@@ -23,9 +23,6 @@ from superopt.costs.sampling import samples, seconds_of
 OPENVINO = "OpenVINO"
 """OpenVINO through its own package; onnxruntime's provider of it is ``OpenVINOExecutionProvider``."""
 
-OTHERS = (OPENVINO,)
-"""What may stand in the place of a provider of onnxruntime."""
-
 Feeds: TypeAlias = Mapping[str, NDArray[np.generic]]
 Call: TypeAlias = Callable[[], None]
 """One run of a model that is loaded; its outputs stay where the runtime made them."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from superopt.costs.executor import OTHERS, Call, Clock, Ends, Feeds, Prepared, added_by
+from superopt.costs.executor import OPENVINO, Call, Clock, Ends, Feeds, Prepared, added_by
 from superopt.costs.instances import BLOCKED, Instance, inputs_of, instance_model
 from superopt.errors import OptionError
 from superopt.workload import VIEWS
@@ -50,8 +50,10 @@ class OnnxRuntime:
 
     def check(self) -> None:
         if self.provider not in providers():
-            expected = ", ".join([*providers(), *OTHERS])
-            raise OptionError(f"provider: onnxruntime has no {self.provider!r} here, expected one of {expected}")
+            raise OptionError(
+                f"provider: onnxruntime has no {self.provider!r} here, expected one of {', '.join(providers())}, or "
+                f"{OPENVINO} (superopt[openvino])"
+            )
 
     def channels_of_a_block(self) -> int:
         """0 also where the processor's vectors are too short for the layout."""
