@@ -10,7 +10,7 @@ bin := $(VENV)/bin
 installed := $(VENV)/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format types package-test bench speed zoo fuzz clean
+.PHONY: help install demo test lint format types package-test bench speed zoo fuzz readme clean
 
 help:
 	@echo 'make demo          optimize a training-form MobileOne-S0 and print how much faster it became'
@@ -21,6 +21,7 @@ help:
 	@echo 'make bench         how much faster models become, beside other optimizers (BENCH_ARGS="--models bert")'
 	@echo 'make speed         time the optimizer on models of growing size'
 	@echo 'make zoo           optimize the real models that packages ship, and print a table'
+	@echo 'make readme        write the tables of README that are made from the rule files and from the code'
 	@echo 'make fuzz          draw random models and check what comes of them until stopped; finds go to fuzz-finds/'
 	@echo 'make clean         remove the environment and what the other targets wrote'
 
@@ -69,6 +70,10 @@ zoo: $(installed)
 
 fuzz: $(installed)
 	$(bin)/python -m benchmarks.fuzz
+
+readme: $(installed)
+	$(bin)/python -m tests.test_families
+	SUPEROPT_BLESS=1 $(bin)/python -m pytest -q tests/test_supported.py
 
 clean:
 	rm -rf $(VENV) .venvs demo bench dist build

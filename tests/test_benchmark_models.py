@@ -13,11 +13,14 @@ ERF_SINCE = 9
 NEEDS_ERF = {"bert", "bert-lora", "vit-tiny", "fastvit-like", "convnext-atto"}
 
 
-@pytest.mark.parametrize("opset", [7, 9, 11, 13, 17, 21])
-@pytest.mark.parametrize("name", models.BUILDERS)
+OPSETS = (7, 9, 11, 13, 17, 21)
+WRITABLE = [
+    (name, opset) for name in models.BUILDERS for opset in OPSETS if name not in NEEDS_ERF or opset >= ERF_SINCE
+]
+
+
+@pytest.mark.parametrize(("name", "opset"), WRITABLE)
 def test_every_network_runs_and_its_numbers_are_sane(name: str, opset: int) -> None:
-    if name in NEEDS_ERF and opset < ERF_SINCE:
-        return
     model = tiny(name, opset=opset)
     assert model.opset_import[0].version == opset
     outputs = run(model, feed(model))

@@ -67,6 +67,14 @@ def test_unchanged_is_the_same_bytes(path: Any) -> None:
     assert interface(emitted) == interface(lowered.model.proto)
 
 
+NOT_RUN = {
+    "bn14_double": "NOT_IMPLEMENTED",
+    "cu01_custom_domain_op": "FAIL",
+    "cu02_unknown_op_default_domain": "INVALID_GRAPH",
+}
+"""Cases that onnxruntime does not load, and what it says: nothing can be compared there."""
+
+
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_cases_written_anew_give_the_same_bits(name: str, constant: bool) -> None:
@@ -77,10 +85,11 @@ def test_cases_written_anew_give_the_same_bits(name: str, constant: bool) -> Non
         onnx.checker.check_model(anew.proto)
     if not constant:
         assert interface(anew.proto) == interface(lowered.model.proto)
-    try:
-        before = session(str(path))
-    except Exception:  # a custom operator without its library
+    if name in NOT_RUN:
+        with pytest.raises(Exception, match=NOT_RUN[name]):
+            session(str(path))
         return
+    before = session(str(path))
     after = session(serialized(anew))
     for feed in feeds(name):
         expected = run(before, feed)

@@ -388,12 +388,13 @@ REFERENCE_LACKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("index", range(len(CASES)), ids=name_of)
+COMPARED = [index for index, case in enumerate(CASES) if not reference_is_known_to_be_wrong(*case)]
+
+
+@pytest.mark.parametrize("index", COMPARED, ids=name_of)
 def test_kernel_is_what_the_reference_computes(index: int) -> None:
     op, given, args = CASES[index]
     attrs = complete(op, given)
-    if reference_is_known_to_be_wrong(op, given, args):
-        return
     model, feed = one_node_model(op, attrs, args, double=True)
     with np.errstate(all="ignore"):
         expected = ReferenceEvaluator(model).run(None, feed)

@@ -147,15 +147,16 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("op", KNOWN)
-@pytest.mark.parametrize("rows", [0, 1, 3])
+# onnxruntime infers no size of a Reshape from nothing, before and after.
+KNOWN_OF_ROWS = [(op, rows) for op in KNOWN for rows in (0, 1, 3) if (op, rows) != ("Reshape", 0)]
+
+
+@pytest.mark.parametrize(("op", "rows"), KNOWN_OF_ROWS)
 def test_target_is_a_constant(op: str, rows: int) -> None:
     before, after = written(KNOWN[op])
     assert counts(after) <= Counter({op.strip(): 1, "Constant": 1})
     shape = [rows if dim.dim_param else dim.dim_value for dim in before.graph.input[0].type.tensor_type.shape.dim]
     feed = {"x": np.arange(np.prod(shape), dtype=np.float32).reshape(shape)}
-    if op == "Reshape" and rows == 0:
-        return  # onnxruntime infers nothing of nothing, before and after
     np.testing.assert_array_equal(run(before, feed)[0], run(after, feed)[0])
 
 
