@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -262,11 +262,3 @@ def equal_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[A
     if a.dtype.kind == "V" and not is_float(a.dtype):
         return np.asarray(equal.reshape(a.shape))
     return np.asarray(equal.reshape(a.shape) | (np.isnan(a) & np.isnan(b)))
-
-
-def run_model(
-    model: Model | onnx.ModelProto, feeds: Iterable[Feed], *, optimized: bool = False
-) -> list[dict[str, Value]]:
-    """The outputs for every feed."""
-    runner = Runner(model, optimized=optimized)
-    return [runner.run(feed) for feed in feeds]

@@ -148,11 +148,6 @@ def instantiate(patterns: Sequence[Pattern], binding: Binding) -> TermGraph:
     return TermGraph(tuple(nodes), tuple(types), tuple(place[root] for root in shape.roots), constants)
 
 
-def conditions_hold(rule: Rule, binding: Binding) -> bool:
-    """Whether all of a rule's conditions, of both kinds, can be shown to hold, and its numbers match."""
-    return holds((*rule.when, *rule.only_if), binding) and numbers_match(rule, binding)
-
-
 def numbers_match(rule: Rule, binding: Binding) -> bool:
     """Whether every number of the left side stands for a constant of one element that is equal to it."""
     for slot in skeleton(rule.left).slots:

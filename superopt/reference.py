@@ -171,7 +171,9 @@ def _in_type(value: Value, kind: Any) -> Value:
 
 
 def _is_near(found: Sequence[Value], near: Sequence[Value]) -> bool:
-    """Whether values agree to about the digits of the narrower type."""
+    """Whether values agree in a few digits: what another evaluator says in float64 is not believed where it computes
+    something else, as versions of onnx.reference do for some operators. It is no judgement of rounding: three digits of
+    the seven that float32 has, four bits of the eight that bfloat16 has, of the largest value."""
     for mine, other in zip(found, near, strict=True):
         left, right = arrays_of(mine), arrays_of(other)
         if len(left) != len(right):

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from superopt.errors import EvaluationError
-from superopt.evaluate import Runner, arrays_of, equal_bits, run_model, same_bits
+from superopt.evaluate import Runner, arrays_of, equal_bits, same_bits
 from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
 from superopt.reference import TermRunner, float64_truth
@@ -59,8 +59,8 @@ def test_unoptimized_runs_do_what_the_graph_says_and_optimized_ones_may_not() ->
         [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])], [3, 64], {"w": w}
     )
     x = f32(3, 64)
-    (plain,), (fast,) = run_model(model, [{"x": x}]), run_model(model, [{"x": x}], optimized=True)
-    assert same_bits(plain["y"], run_model(model, [{"x": x}])[0]["y"])
+    plain, fast = (Runner(model, optimized=optimized).run({"x": x}) for optimized in (False, True))
+    assert same_bits(plain["y"], Runner(model).run({"x": x})["y"])
     np.testing.assert_allclose(plain["y"], fast["y"], rtol=1e-4, atol=1e-4)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from superopt import rule_text
 from superopt.engine.saturate import Limits, saturate
 from superopt.expressions import Binding
-from superopt.instantiate import conditions_hold, instantiate
+from superopt.instantiate import holds, instantiate, numbers_match
 from superopt.kernels import FLOAT64, apply, evaluate_graph
 from superopt.rules import Rule, RuleSet
 from superopt.shipped import rule_files, rules_dir
@@ -80,6 +80,10 @@ def test_the_guide_is_at_most_two_pages() -> None:
 def value(array: Array, *, constant: bool = True) -> Value:
     held = np.asarray(array)
     return Value(TensorType(held.dtype.name, held.shape), constant, (lambda: held) if constant else None)
+
+
+def conditions_hold(rule: Rule, binding: Binding) -> bool:
+    return holds((*rule.when, *rule.only_if), binding) and numbers_match(rule, binding)
 
 
 def results(
