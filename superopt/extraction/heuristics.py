@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -23,6 +24,9 @@ _GREEDY_SETS_AT_MOST = 12_000_000
 
 _EXCHANGE_WORK = 500_000
 """Classes visited by exchange before it stops."""
+
+_ROUNDING = 1e-9
+"""By what share of its cost a choice may seem cheaper or dearer than it is where costs come and go one by one."""
 
 
 def needed(items: Items, roots: list[int], chosen: Mapping[int, int]) -> list[int] | None:
@@ -174,21 +178,58 @@ def exchanged(part: Part, start: Chosen, late: Late = never) -> tuple[Chosen, fl
     while improved and work < _EXCHANGE_WORK and not late():
         improved = False
         order = needed(items, roots, chosen) or []
+        uses = _uses(part, chosen, order)
         for owner in reversed(order):
             for index, item in enumerate(items[owner]):
-                if index == chosen[owner] or work >= _EXCHANGE_WORK or late():
-                    continue
-                if any(child not in chosen for child in item.children):
+                if index == chosen[owner] or not uses[owner] or work >= _EXCHANGE_WORK or late():
                     continue
                 before = chosen[owner]
+                saved, visited = _saved(items, chosen, uses, owner, index)
+                work += visited
+                if saved < -_ROUNDING * cost or (saved <= _ROUNDING * cost and item.rank >= items[owner][before].rank):
+                    continue
                 chosen[owner] = index
                 tried = value(items, roots, chosen)
                 work += len(order)
                 if tried < cost or (tried == cost and item.rank < items[owner][before].rank):
                     cost, improved = tried, True
+                    uses = _uses(part, chosen, needed(items, roots, chosen) or [])
                 else:
                     chosen[owner] = before
     return chosen, cost
+
+
+def _uses(part: Part, chosen: Chosen, order: list[int]) -> Counter[int]:
+    """How many of the classes that a choice needs need each class; roots are needed once more."""
+    uses = Counter(part.roots)
+    for owner in order:
+        uses.update(part.items[owner][chosen[owner]].children)
+    return uses
+
+
+def _saved(items: Items, chosen: Chosen, uses: Counter[int], owner: int, index: int) -> tuple[float, int]:
+    """What a choice would cost less with another item for a class, if that makes no cycle; and how many classes had to
+    be looked at, which are those that come and go, not all."""
+    old, new = items[owner][chosen[owner]], items[owner][index]
+    saved = old.cost - new.cost
+    left: dict[int, int] = {}
+    stack = list(new.children)
+    while stack:
+        child = stack.pop()
+        left[child] = left.get(child, uses[child]) + 1
+        if left[child] == 1:
+            if child not in chosen:
+                return -math.inf, len(left)
+            saved -= items[child][chosen[child]].cost
+            stack += items[child][chosen[child]].children
+    stack = list(old.children)
+    while stack:
+        child = stack.pop()
+        left[child] = left.get(child, uses[child]) - 1
+        if left[child] == 0:
+            saved += items[child][chosen[child]].cost
+            stack += items[child][chosen[child]].children
+    return saved, len(left)
 
 
 def heuristic(part: Part, late: Late = never) -> tuple[Chosen, float]:
