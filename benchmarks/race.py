@@ -27,6 +27,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from superopt.measure import compare
+from superopt.sessions import CPU, session_options
 
 Outputs = Mapping[str, NDArray[Any]]
 
@@ -191,15 +192,9 @@ class _Runner:
 
 
 def _serve(connection: Connection, model: Path, feeds: list[Outputs], threads: int, optimized: bool) -> None:
-    levels = onnxruntime.GraphOptimizationLevel
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4
-    # Threads that spin on after a run would take time from the model that runs next.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options = session_options(optimized=optimized, threads=threads)
     try:
-        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(model), options, providers=[CPU])
         names = [item.name for item in session.get_outputs()]
         wanted = [item.name for item in session.get_inputs()]
         given = [{name: array for name, array in feed.items() if name in wanted} for feed in feeds]

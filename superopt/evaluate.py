@@ -19,6 +19,7 @@ from superopt.models.extent import largest_value, most_bytes
 from superopt.models.functions import is_endless
 from superopt.models.model import Model, serialized
 from superopt.probe import is_risky, outlives, signal_of_loading
+from superopt.sessions import CPU, judging_options, session_options
 
 Value: TypeAlias = Any
 """What a model takes or gives: an array, a list of values (a sequence), a dict (a map), or None (an empty optional)."""
@@ -54,23 +55,10 @@ class Runner:
         self._model = model if isinstance(model, Model) else Model(proto, libraries=tuple(libraries))
         self._sized = not optimized
         self._fitting: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
-        options = ort.SessionOptions()
+        options = session_options(optimized=True, threads=threads) if optimized else judging_options()
         if profile is not None:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile)
-        options.log_severity_level = 4
-        level = ort.GraphOptimizationLevel
-        if optimized:
-            options.graph_optimization_level = level.ORT_ENABLE_ALL
-            options.intra_op_num_threads = threads
-        else:
-            options.graph_optimization_level = level.ORT_DISABLE_ALL
-            options.add_session_config_entry("session.disable_prepacking", "1")
-            options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
-        # Sessions that spin while they wait slow each other down.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0" if threads == 1 else "1")
-        options.add_session_config_entry("session.force_spinning_stop", "1")
         if self._model.folder is not None:
             folder = "session.model_external_initializers_file_folder_path"
             options.add_session_config_entry(folder, _folder(self._model))
@@ -84,7 +72,7 @@ class Runner:
                 if signal:
                     raise EvaluationError(f"onnxruntime's optimizations of it end the process (signal {signal})")
             # Its Python part would print what it does not understand, and try the same again.
-            self.session = ort.InferenceSession(data, options, ["CPUExecutionProvider"], enable_fallback=0)
+            self.session = ort.InferenceSession(data, options, [CPU], enable_fallback=0)
         except EvaluationError:
             raise
         except Exception as error:  # onnxruntime's exceptions have no common base of their own

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superopt.errors import EvaluationError
+from superopt.sessions import CPU, session_options
 
 ALPHA = 0.05
 """The error probability of a comparison (one-sided) over all looks, and of an interval (two-sided)."""
@@ -297,16 +298,10 @@ def _is_precise(latencies: Latencies) -> bool:
 def _session(model: Runnable, threads: int) -> Any:
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    # The threads of one session must not spin on while the next one is timed.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options = session_options(optimized=True, threads=threads)
     source = model if isinstance(model, bytes) else os.fspath(Path(model))
     try:
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(source, options, providers=[CPU])
     except Exception as error:  # onnxruntime has no common base class for its own.
         raise EvaluationError(f"onnxruntime cannot load the model: {_line(error)}") from error
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from superopt.errors import OptionError
 from superopt.rules import EXCUSES, NUMERIC_CLASSES, Excuse, NumericClass, RuleSet
+from superopt.sessions import CPU
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,7 +125,7 @@ class Options:
     threads: int = 0
     """Threads that the runtime may use while timing; 0 for as many as it would take by itself."""
 
-    provider: str = "CPUExecutionProvider"
+    provider: str = CPU
     """Where candidates are timed, and what the cost model ``measured`` is of: an execution provider of onnxruntime, or
     ``OpenVINO`` through its own package. Verification is onnxruntime's on the CPU."""
 

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "superopt"
 
 ROAD = """
-    errors terms progress printable notebook shipped version
+    errors terms progress printable notebook shipped version sessions
     operators rules values kernels workload measure taso
     forms rounding expressions conditions models shape_checks
     shapes report probe term_model rule_patterns

@@ -8,6 +8,7 @@ import typer
 
 from superopt.cli.app import DEFAULTS, ReportFile, Source, app
 from superopt.cli.shared_options import CostModelName, InitializersAreConstant
+from superopt.sessions import CPU
 
 InputShapes = Annotated[
     list[str] | None,
@@ -80,7 +81,7 @@ def measure(
             help="Execution provider of onnxruntime, or OpenVINO for OpenVINO's own package (superopt[openvino]); "
             "`--cost measured@NAME` goes by what was timed with it.",
         ),
-    ] = "CPUExecutionProvider",
+    ] = CPU,
     input_shape: InputShapes = None,
     again: Annotated[bool, typer.Option("--again", help="Time also what has been timed before.")] = False,
     output: Annotated[

@@ -20,9 +20,8 @@ import onnx
 from superopt.costs.executor import OPENVINO, Call, Clock, Ends, Feeds, Prepared, added_by
 from superopt.costs.instances import BLOCKED, Instance, inputs_of, instance_model
 from superopt.errors import OptionError
+from superopt.sessions import CPU, session_options
 from superopt.workload import VIEWS
-
-CPU = "CPUExecutionProvider"
 
 _BLOCKS = (4, 8, 16, 32)
 """Channels that a block may have: a pool of so many is done in blocks where they fill them."""
@@ -94,13 +93,7 @@ class OnnxRuntime:
     def _session(self, proto: onnx.ModelProto, *, optimized: bool, written: Path | None = None) -> Any:
         import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        levels = onnxruntime.GraphOptimizationLevel
-        options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
-        options.intra_op_num_threads = self.threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        options.add_session_config_entry("session.force_spinning_stop", "1")
+        options = session_options(optimized=optimized, threads=self.threads)
         if written is not None:
             options.optimized_model_filepath = str(written)
         return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=[self.provider])

@@ -21,11 +21,12 @@ import numpy as np
 import onnx
 
 from superopt.costs.executor import OPENVINO, Clock, Executor, Prepared
-from superopt.costs.in_onnxruntime import CPU, OnnxRuntime
+from superopt.costs.in_onnxruntime import OnnxRuntime
 from superopt.costs.in_openvino import OpenVino
 from superopt.costs.instances import Instance
 from superopt.costs.sampling import WARM_UP, Timing, samples, seconds_of, timing
 from superopt.errors import EvaluationError
+from superopt.sessions import CPU
 
 _LONG = 400e-6
 """Seconds from which one instance is timed alone."""

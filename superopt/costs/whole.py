@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 from superopt.costs.executor import Prepared
-from superopt.costs.in_onnxruntime import CPU
 from superopt.costs.timing import Runtime
 from superopt.errors import EvaluationError
 from superopt.evaluate import Feed, Runner
 from superopt.models.model import Model, message
+from superopt.sessions import CPU
 
 
 def ready(model: Model, feed: Feed, runtime: Runtime) -> Callable[[], object]:

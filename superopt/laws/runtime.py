@@ -17,6 +17,7 @@ from superopt.forms import OnnxForm, onnx_form
 from superopt.laws.error_bounds import ROUNDOFF
 from superopt.models.divisions import trapped
 from superopt.operators import dtype_number
+from superopt.sessions import CPU, judging_options
 from superopt.terms import ABSENT, CONST, INPUT, PROJECT, TensorType, TermGraph
 
 Array = NDArray[np.generic]
@@ -151,12 +152,7 @@ def _may_fault(graph: TermGraph) -> bool:
 
 @lru_cache(maxsize=128)
 def _session(data: bytes) -> onnxruntime.InferenceSession | str:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.disable_prepacking", "1")
-    options.log_severity_level = 4
     try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(data, judging_options(), providers=[CPU])
     except _REFUSALS as error:
         return str(error)

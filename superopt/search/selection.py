@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from superopt.cost import CostModel
-from superopt.costs.in_onnxruntime import CPU
 from superopt.costs.timing import Runtime
 from superopt.costs.whole import ready
 from superopt.errors import EvaluationError, SuperoptError
@@ -19,6 +18,7 @@ from superopt.search.candidates import Found
 from superopt.search.decision import Decision, decide
 from superopt.search.descent import Descent
 from superopt.search.soundness import Sound
+from superopt.sessions import CPU
 from superopt.verification.verdict import Check
 from superopt.verification.verify import Verification
 
