@@ -166,8 +166,9 @@ def test_measures_models_in_onnxruntime(tmp_path: Path) -> None:
     feeds = {"x0": np.ones((64, 64), np.float32), "unused": np.ones(1, np.float32)}
     found = measure([chain(2), file], feeds, threads=1, seconds=1.0, replicas=2)
     assert len(found.samples) == 2
-    assert found.rounds >= LOOKS[0]
-    assert found.slower(1, 0)
+    assert found.rounds >= 1
+    # Twelve times the work, whatever else the machine has to do.
+    assert min(found.samples[1]) > min(found.samples[0])
 
 
 def test_a_model_that_does_not_run_is_one_line() -> None:
