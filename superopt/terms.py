@@ -119,6 +119,9 @@ def _parse_dim(text: str) -> Dim:
     return unquote(text[1:]) if text.startswith("$") else int(text)
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Attrs:
     """An immutable mapping of attribute names to values, kept as its canonical text (JSON with sorted keys).
@@ -131,7 +134,7 @@ class Attrs:
     @staticmethod
     def of(values: Mapping[str, AttrValue] | None = None, /, **named: AttrValue) -> Attrs:
         merged = {**(values or {}), **named}
-        return Attrs(json.dumps(merged, sort_keys=True, separators=(",", ":"), ensure_ascii=True))
+        return Attrs(_CANONICAL.encode(merged))
 
     @property
     def items(self) -> tuple[tuple[str, AttrValue], ...]:

@@ -1,11 +1,14 @@
-"""Where two arrays differ: bit by bit, and in words."""
+"""Where types and arrays differ: bit by bit, by what is allowed, and in words."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superopt.rules import Rule
+from superopt.terms import TensorType, TermGraph
 
 Array = NDArray[np.generic]
 
@@ -35,3 +38,33 @@ def equal_bits(left: Array, right: Array, rule: Rule) -> NDArray[np.bool_]:
         same |= ~np.isfinite(left) | ~np.isfinite(right)
     # An array without axes has got one on the way.
     return np.asarray(same).reshape(left.shape)
+
+
+def identical(values: Sequence[Array], others: Sequence[Array]) -> bool:
+    """Whether all are equal, with NaN where there is NaN: no bound can make a difference of that."""
+    return all(
+        mine.dtype == other.dtype and np.array_equal(mine, other, equal_nan=mine.dtype.kind == "f")
+        for mine, other in zip(values, others, strict=True)
+    )
+
+
+def same_type(left: object, right: object) -> bool:
+    """Whether a right side may stand for a left one: what is known of its type is the same."""
+    if not isinstance(left, TensorType) or not isinstance(right, TensorType):
+        return left == right
+    if left.dtype != right.dtype or left.rank != right.rank or left.shape is None or right.shape is None:
+        return False
+    return all(mine == other or other is None for mine, other in zip(left.shape, right.shape, strict=True))
+
+
+def largest(graph: TermGraph, place: int) -> float:
+    """Beyond which magnitude a root of a graph may have overflowed."""
+    kind = graph.types[graph.roots[place]]
+    dtype = kind.dtype if isinstance(kind, TensorType) else ""
+    return {"float16": 3e4, "bfloat16": 1e38}.get(dtype, 1e38)
+
+
+def stated(rule: Rule, value: NDArray[np.float64], finite: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The bound that an ``approximates`` rule states, relative to the largest value of the tensor, or to 1."""
+    largest = np.max(np.abs(value), initial=1.0, where=finite)
+    return np.full(value.shape, (rule.within or 0.0) * largest)

@@ -9,7 +9,8 @@ from functools import partial
 from itertools import combinations
 
 from superopt.expressions import Binding, Bound, evaluate
-from superopt.laws.instances import Instance, clues_of, instances
+from superopt.laws.instances import Instance, instances
+from superopt.laws.instances_clues import clues_of
 from superopt.laws.judge import judge
 from superopt.rules import Expr, Rule
 from superopt.terms import Attrs

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 from superopt.errors import InferenceError
 from superopt.expressions import Binding, Bound, evaluate
 from superopt.instantiate import holds, instantiate, numbers_match
+from superopt.laws.instances_clues import Clues, applications, clues_of, parts_of
 from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content, tiny, undefined
 from superopt.laws.instances_contrast import CONTRASTS
-from superopt.laws.instances_dice import DTYPES, INTS, Dice, static
+from superopt.laws.instances_dice import INTS, Dice, static
 from superopt.laws.instances_draft import Draft, Rejected, grow
-from superopt.operators import NEWEST_OPSET, available, operator
-from superopt.rules import Apply, Each, Expr, Made, Number, Output, Pattern, Rule, Var
+from superopt.laws.instances_kinds import Turn, Turns
+from superopt.rules import Apply, Each, Expr, Number, Rule, Var
 from superopt.terms import CONST, INPUT, AttrValue, TensorType, TermGraph, type_text
 from superopt.values import FUNCTIONS, Unknown, Value
 
@@ -29,11 +31,11 @@ Array = NDArray[np.generic]
 EMPTY_TOO = frozenset((INPUT, CONST, "Concat", "Slice"))
 """Operators some of whose operands may be empty, where what comes out is not."""
 
-WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
-
 TRIES_PER_POINT = 30
 HOPELESS = 240
 """After how many tries, all in vain, instances that break one condition and keep the others are given up."""
+TRIES_OF_CONTENT = 12
+"""How often contents are drawn for the same types: conditions that read constants ask for one style of many."""
 REPEATS = 2
 """How many instances of one signature (types and attributes) are taken; they differ in content."""
 
@@ -59,20 +61,6 @@ class Instance:
         return instantiate(self.rule.right, self.binding)
 
 
-@dataclass(frozen=True)
-class Clues:
-    """What a rule's text tells about its instances; ``windows`` is how many bundles of attributes of windows it has."""
-
-    wanted: tuple[AttrValue, ...]
-    numbers: tuple[int | float, ...]
-    constant: frozenset[str]
-    either: tuple[str, ...]
-    read: frozenset[str]
-    dtypes: tuple[str, ...]
-    outputs: int
-    windows: int
-
-
 @lru_cache(maxsize=4096)
 def expanded(rule: Rule, counts: tuple[int, ...]) -> Rule:
     """A rule with its stars standing for so many terms each."""
@@ -87,7 +75,7 @@ def _counts(rule: Rule, maker: random.Random) -> tuple[int, ...]:
         return ()
     if rule.siblings:
         return (maker.choice((2, 2, 3)),) * len(rule.stars)
-    tied = [{name for _, name in part.over} for root in rule.left for part in _parts(root) if isinstance(part, Each)]
+    tied = [{name for _, name in part.over} for root in rule.left for part in parts_of(root) if isinstance(part, Each)]
     chosen: dict[str, int] = {}
     for name in rule.stars:
         known = [chosen[other] for group in tied if name in group for other in sorted(group) if other in chosen]
@@ -106,9 +94,13 @@ def instances(
     clues = clues_of(rule)
     seen: Counter[str] = Counter()
     found = 0
+    turns = Turns.of([part for root in rule.left for part in applications(root)], forever=dropped is not None)
     for number in range(points * TRIES_PER_POINT):
         maker = random.Random(f"{seed}/{rule.name}/{dropped}/{large}/{number}")
-        made = _attempt(expanded(rule, _counts(rule, maker)), clues, Dice(maker, large=large), dropped, number)
+        turn = None if large else turns.next(number)
+        meant = expanded(rule, _counts(rule, maker))
+        made = _attempt(meant, clues, Dice(maker, large=large), dropped, number, turn)
+        turns.taken(turn, made is not None)
         if dropped is not None and not found and number >= HOPELESS:
             return
         if made is None or seen[made.signature] >= REPEATS:
@@ -120,7 +112,9 @@ def instances(
             return
 
 
-def _attempt(rule: Rule, clues: Clues, dice: Dice, dropped: int | None, number: int) -> Instance | None:
+def _attempt(
+    rule: Rule, clues: Clues, dice: Dice, dropped: int | None, number: int, turn: Turn | None
+) -> Instance | None:
     """One instance, or None where what was drawn is none. Of any four attempts one is made with integers, and of any
     five one with groups: what only these show wrong must not be left to chance."""
     dice.wanted = clues.wanted
@@ -132,7 +126,7 @@ def _attempt(rule: Rule, clues: Clues, dice: Dice, dropped: int | None, number: 
         dice.dtype = unusual[number // 8 % len(unusual)]
     dice.grouped = number % 5 == 1
     dice.plain = not dice.grouped and dice.chance(0.4)
-    if clues.windows > 1 and number % 3 == 2:
+    if clues.windows > 1 and number % 3 == 2 and turn is None:
         dice.contrast = CONTRASTS[number // 3 % len(CONTRASTS)]
         dice.contrast_kernel, dice.contrast_places = dice.pick((2, 3)), dice.pick((1, 2))
     dice.tiny = bool(clues.read) and (number % 8 == 6 if dropped is None else number % 2 == 0)
@@ -140,6 +134,8 @@ def _attempt(rule: Rule, clues: Clues, dice: Dice, dropped: int | None, number: 
     dice.outputs = clues.outputs
     draft = Draft(dice, _evaluated)
     draft.constant = clues.constant | {name for name in clues.either if dice.chance(0.5)}
+    if turn is not None:
+        draft.kind, draft.site = turn.kind, turn.site([part for root in rule.left for part in applications(root)])
     # What makes a rule worth while does not make it sound: a `when` may be needed only without it.
     quiet, reading = _conditions(rule, dropped, worthwhile=dropped is None or dice.chance(0.5))
     broken = None if dropped is None or _reads(rule.when[dropped]) else rule.when[dropped]
@@ -159,7 +155,7 @@ def _attempt(rule: Rule, clues: Clues, dice: Dice, dropped: int | None, number: 
         return None
     if broken is not None and holds((broken,), blank):
         return None
-    for _ in range(6 if reading or clues.read else 1):
+    for _ in range(TRIES_OF_CONTENT if reading or clues.read else 1):
         arrays = {name: _content(name, tensor, draft, clues) for name, tensor in draft.types.items()}
         binding = binding_of(draft, arrays)
         if not holds(reading, binding) or not numbers_match(rule, binding):
@@ -190,7 +186,7 @@ def _needs(rule: Rule) -> Mapping[Expr, frozenset[str]]:
     """The names of a left side, elements of stars among them, that each condition of a rule speaks of."""
     left: dict[str, None] = {}
     for root in rule.left:
-        for part in _parts(root):
+        for part in parts_of(root):
             if isinstance(part, (Var, Number)):
                 left[part.name] = None
             elif isinstance(part, Apply):
@@ -235,13 +231,27 @@ def _value(tensor: TensorType, constant: bool, array: Array | None) -> Value:
 
 
 def _evaluated(expr: Expr, draft: Draft) -> AttrValue:
-    bound: dict[str, Bound] = {**draft.attrs, **draft.bundles}
-    bound |= {name: Value(tensor) for name, tensor in draft.types.items()}
+    names = _free_names(expr)
+    if not names:
+        return _written(expr)
+    bound: dict[str, Bound] = {}
+    for name, value in (*draft.attrs.items(), *draft.bundles.items(), *draft.types.items()):
+        if name in names or name.partition(".")[0] in names:
+            bound[name] = Value(value) if isinstance(value, TensorType) else value
     stars = {name.partition(".")[0] for name in bound}
-    for name in _free_names(expr):
+    for name in names:
         if name not in stars:
             raise Unknown(f"{name} is not bound yet")
-    value = evaluate(expr, bound)
+    return _plain(evaluate(expr, bound))
+
+
+@lru_cache(maxsize=4096)
+def _written(expr: Expr) -> AttrValue:
+    """The value of an expression without names."""
+    return _plain(evaluate(expr, {}))
+
+
+def _plain(value: Any) -> AttrValue:
     if isinstance(value, bool):
         return int(value)
     result: AttrValue = tuple(value) if isinstance(value, (list, tuple)) else value
@@ -263,6 +273,9 @@ def _content(name: str, tensor: TensorType, draft: Draft, clues: Clues) -> Array
         return np.full(static(tensor) or (), draft.numbers[name], np.dtype(tensor.dtype))
     read = name.partition(".")[0] in clues.read
     dice = draft.dice
+    if name in draft.numbers_of_kind and not (read and dice.chance(0.5)):
+        made = np.resize(draft.numbers_of_kind[name], static(tensor) or ())
+        return np.asarray(np.abs(made) if tensor.dtype.startswith("u") else made, tensor.dtype)
     if read:
         style = dice.pick(READ_STYLES)
     elif dice.chance(0.06):
@@ -287,108 +300,6 @@ def _reads(expr: Expr) -> bool:
     return any(
         isinstance(node, ast.Name) and node.id in FUNCTIONS and FUNCTIONS[node.id].reads for node in ast.walk(expr.tree)
     )
-
-
-@lru_cache(maxsize=4096)
-def clues_of(rule: Rule) -> Clues:
-    """The numbers a rule compares with, the variables it wants constant or reads, the element types it may meet."""
-    applied = [part for pattern in rule.left for part in applications(pattern)]
-    inner = [expr for part in applied for _, expr in part.attrs]
-    made = [expr for pattern in rule.right for part in applications(pattern) for _, expr in part.attrs]
-    wanted: dict[AttrValue, None] = {}
-    constant: set[str] = set()
-    either: dict[str, None] = {}
-    read: set[str] = set()
-    for expr in (*rule.when, *rule.only_if, *inner, *made, *_made(rule)):
-        negated = [item.operand for item in ast.walk(expr.tree) if isinstance(item, ast.UnaryOp)]
-        optional = isinstance(expr.tree, ast.BoolOp) and isinstance(expr.tree.op, ast.Or)
-        for node in ast.walk(expr.tree):
-            named = _number(node)
-            if named is not None:
-                wanted[named] = None
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                names = [item.id for arg in node.args for item in ast.walk(arg) if isinstance(item, ast.Name)]
-                if node.func.id == "constant" and node not in negated and optional:
-                    either |= dict.fromkeys(names)
-                elif node.func.id == "constant" and node not in negated:
-                    constant.update(names)
-                elif node.func.id in FUNCTIONS:
-                    read.update(_read_names(node, FUNCTIONS[node.func.id].parameters, FUNCTIONS[node.func.id].reads))
-    for whole in [value for value in wanted if isinstance(value, int) and value > 1]:
-        wanted[1 / whole] = None
-    outputs = max(
-        (part.index + 1 for root in rule.left for part in _parts(root) if isinstance(part, Output)), default=1
-    )
-    windows = len({part.rest for part in applied if part.op in WINDOWED and part.rest is not None})
-    numbers = tuple(number for number in wanted if isinstance(number, (int, float)))
-    return Clues(
-        tuple(wanted), numbers, frozenset(constant | read), tuple(either), frozenset(read), _dtypes(applied), outputs,
-        windows,
-    )  # fmt: skip
-
-
-def _number(node: ast.AST) -> int | float | str | None:
-    """The value of an expression without names: ``1``, ``-0.5``, ``1 / 6``, ``"edge"``."""
-    match node:
-        case ast.Constant(value=bool()):
-            return None
-        case ast.Constant(value=int() | float() | str() as value):
-            return value
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = _number(operand)
-            return None if inner is None or isinstance(inner, str) else -inner
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            above, below = _number(left), _number(right)
-            usable = isinstance(above, (int, float)) and isinstance(below, (int, float)) and below != 0
-            return above / below if usable else None  # type: ignore[operator]  # both are numbers, as tested
-        case _:
-            return None
-
-
-def _read_names(call: ast.Call, parameters: tuple[str, ...], reads: tuple[str, ...]) -> Iterator[str]:
-    for position, arg in enumerate(call.args):
-        parameter = parameters[min(position, len(parameters) - 1)] if parameters else ""
-        if parameter in reads:
-            yield from (node.id for node in ast.walk(arg) if isinstance(node, ast.Name))
-    for keyword in call.keywords:
-        if keyword.arg in reads:
-            yield from (node.id for node in ast.walk(keyword.value) if isinstance(node, ast.Name))
-
-
-def _made(rule: Rule) -> Iterator[Expr]:
-    for pattern in rule.right:
-        for part in _parts(pattern):
-            if isinstance(part, Made):
-                yield part.expr
-
-
-def applications(pattern: Pattern) -> Iterator[Apply]:
-    """Every operator applied in a pattern, the outermost first."""
-    return (part for part in _parts(pattern) if isinstance(part, Apply))
-
-
-def _parts(pattern: object) -> Iterator[object]:
-    yield pattern
-    if isinstance(pattern, Apply):
-        for arg in pattern.args:
-            yield from _parts(arg)
-    elif isinstance(pattern, Output):
-        yield from _parts(pattern.of)
-    elif isinstance(pattern, Each):
-        yield from _parts(pattern.template)
-
-
-def _dtypes(applied: list[Apply]) -> tuple[str, ...]:
-    """The element types that all operators of the left side take, or, where there is none, that any takes."""
-    taken = []
-    for part in applied:
-        spec = operator(part.op)
-        arity = 1 if spec is None or spec.arity is None else spec.arity
-        place = 1 if part.op == "Where" else 0
-        types = [tuple(dtype if at == place else None for at in range(arity)) for dtype in DTYPES]
-        taken.append([kind[place] for kind in types if available(part.op, kind, NEWEST_OPSET)])
-    common = [dtype for dtype in DTYPES if taken and all(dtype in one for one in taken)]
-    return tuple(common or [dtype for dtype in DTYPES if any(dtype in one for one in taken)] or DTYPES)
 
 
 def summary(found: Instance) -> str:

@@ -126,7 +126,8 @@ class Request:
 
     ``args`` holds None where an argument is still to be chosen; ``absent`` are the positions that are not given.
     ``hint`` is a type that would be welcome as the output (as output ``output`` of a bundle). ``everywhere`` are
-    attributes of windows that have one value at every place, however many axes there are.
+    attributes of windows that have one value at every place, however many axes there are. ``kind`` is one of the
+    operator's ``KINDS``, where that is wanted.
     """
 
     op: str
@@ -136,6 +137,7 @@ class Request:
     hint: TensorType | None
     output: int = 0
     everywhere: Mapping[str, int] = field(default_factory=dict)
+    kind: str | None = None
 
     def shape(self, position: int, least: int = 0) -> tuple[int, ...] | None:
         """The shape of an argument, if it is known and of this rank or a higher one."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from superopt.errors import InferenceError
 from superopt.laws.instances_dice import Dice, Request, static
+from superopt.laws.instances_kinds import numbers_of
 from superopt.laws.instances_operators import propose
 from superopt.operators import operator
 from superopt.rules import Absent, Apply, Expr, Number, Output, Pattern, Var
@@ -26,7 +27,8 @@ class Rejected(Exception):
 @dataclass
 class Draft:
     """What has been chosen so far: types by variable, attributes and bundles by name, bounds of what is an index,
-    the variables (stars by their names) that are constant.
+    the variables (stars by their names) that are constant. The operator ``site`` is to be of this ``kind``;
+    ``numbers_of_kind`` are those that variables hold by turns to make it so.
 
     ``admits`` tells whether the conditions hold that can be told since more than these names were bound.
     """
@@ -40,6 +42,9 @@ class Draft:
     numbers: dict[str, int | float] = field(default_factory=dict)
     bounds: dict[str, int] = field(default_factory=dict)
     constant: frozenset[str] = frozenset()
+    site: Apply | None = None
+    kind: str | None = None
+    numbers_of_kind: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def bound(self) -> frozenset[str]:
@@ -84,12 +89,27 @@ def grow(pattern: Pattern, draft: Draft, hint: TensorType | None, output: int = 
 
 def _admitted(pattern: Apply, draft: Draft, hint: TensorType | None, output: int) -> ValueType:
     before = draft.bound
-    for _ in range(_AGAIN):
-        found = _applied(pattern, draft, hint, output)
+    inner, kept = _Inner(()), before
+    for number in range(_AGAIN):
+        # What is below costs most: every second time it stays, and only what is beside it is drawn again.
+        if number % 2 == 0:
+            draft.forget(before)
+            inner = _below(pattern, draft, hint, output)
+            kept = draft.bound
+        else:
+            draft.forget(kept)
+        found = _applied(pattern, draft, hint, output, inner)
         if draft.admits(draft, before):
             return found
-        draft.forget(before)
     raise Rejected("its conditions do not hold")
+
+
+@dataclass(frozen=True)
+class _Inner:
+    """The types of those arguments of an operator that are made of operators, and attributes that go with these."""
+
+    types: tuple[TensorType | None, ...]
+    attrs: Mapping[str, AttrValue] = field(default_factory=dict)
 
 
 def _variable(name: str, draft: Draft, wanted: TensorType) -> TensorType:
@@ -100,20 +120,23 @@ def _variable(name: str, draft: Draft, wanted: TensorType) -> TensorType:
     return draft.types[name]
 
 
-def _applied(pattern: Apply, draft: Draft, hint: TensorType | None, output: int) -> ValueType:
-    fixed, free, everywhere, later = _attributes(pattern, draft)
-    absent = frozenset(place for place, arg in enumerate(pattern.args) if isinstance(arg, Absent))
+def _below(pattern: Apply, draft: Draft, hint: TensorType | None, output: int) -> _Inner:
+    """Draws the arguments that are made of operators, before the variables beside them: what they come out as decides
+    what these can be."""
     known: list[TensorType | None] = [_known(arg, draft) for arg in pattern.args]
-    soft: dict[str, AttrValue] = {}
-    # What is made of operators first: what they come out as decides what the plain variables beside them can be.
     inner = [
         place for place, arg in enumerate(pattern.args) if isinstance(arg, (Apply, Output)) and known[place] is None
     ]
-    outer = [place for place, arg in enumerate(pattern.args) if isinstance(arg, (Var, Number)) and known[place] is None]
+    if not inner:
+        return _Inner(tuple(known))
+    fixed, free, everywhere, _ = _attributes(pattern, draft)
+    absent = frozenset(place for place, arg in enumerate(pattern.args) if isinstance(arg, Absent))
+    soft: dict[str, AttrValue] = {}
+    kind = draft.kind if pattern is draft.site else None
     if len(inner) == 2 and draft.dice.chance(0.3):
         inner.reverse()
     for place in inner:
-        request = Request(pattern.op, tuple(known), absent, fixed | soft, hint, output, everywhere)
+        request = Request(pattern.op, tuple(known), absent, {**fixed, **soft}, hint, output, everywhere, kind)
         proposal = propose(request, draft.dice)
         soft = {name: proposal.attrs[name] for name in free if name in proposal.attrs}
         welcome = _proposed(proposal.shapes, place, proposal.dtypes.get(place) or request.dtype(draft.dice))
@@ -123,19 +146,30 @@ def _applied(pattern: Apply, draft: Draft, hint: TensorType | None, output: int)
         if not isinstance(found, TensorType):
             raise Rejected("a bundle or unknown as an argument")
         known[place] = found
-        fixed, free, everywhere, later = _attributes(pattern, draft)
+        fixed, free, everywhere, _ = _attributes(pattern, draft)
         soft = {name: value for name, value in soft.items() if name in free}
+    return _Inner(tuple(known), soft)
+
+
+def _applied(pattern: Apply, draft: Draft, hint: TensorType | None, output: int, inner: _Inner) -> ValueType:
+    """Draws the variables among an operator's arguments, and its attributes. Raises Rejected where none are found."""
+    fixed, _, everywhere, later = _attributes(pattern, draft)
+    absent = frozenset(place for place, arg in enumerate(pattern.args) if isinstance(arg, Absent))
+    known: list[TensorType | None] = [
+        _known(arg, draft) or inner.types[place] for place, arg in enumerate(pattern.args)
+    ]
+    outer = [place for place, arg in enumerate(pattern.args) if isinstance(arg, (Var, Number)) and known[place] is None]
+    kind = draft.kind if pattern is draft.site else None
     for attempt in range(_TRIES):
-        known = [_known(arg, draft) or known[place] for place, arg in enumerate(pattern.args)]
-        kept = soft if attempt == 0 else {}
-        request = Request(pattern.op, tuple(known), absent, fixed | kept, hint, output, everywhere)
+        kept = inner.attrs if attempt == 0 else {}
+        request = Request(pattern.op, tuple(known), absent, {**fixed, **kept}, hint, output, everywhere, kind)
         proposal = propose(request, draft.dice)
         if attempt == 0:
             for place in sorted(outer, key=lambda place: isinstance(pattern.args[place], Number)):
                 dtype = proposal.dtypes.get(place) or _dtype(request, proposal.dtypes, draft.dice)
                 _bind(pattern, place, _proposed(proposal.shapes, place, dtype), draft, known)
             known = [_known(arg, draft) or known[place] for place, arg in enumerate(pattern.args)]
-        values = _complete(pattern, proposal.attrs, fixed | kept, later, draft)
+        values = _complete(pattern, proposal.attrs, {**fixed, **kept}, later, draft)
         try:
             result = infer(pattern.op, Attrs.of(values), known, [place not in absent for place in range(len(known))])
         except InferenceError:
@@ -253,6 +287,8 @@ def _settle(pattern: Apply, values: Mapping[str, AttrValue], known: list[TensorT
     for name, value in values.items():
         if isinstance(value, tuple):
             draft.dice.remember(f"{name}{len(value) // 2 if name == 'pads' else len(value)}", value)
+    if draft.kind is not None:
+        draft.numbers_of_kind |= numbers_of(pattern, draft.kind, here=pattern is draft.site)
     if pattern.op in _INDEXED and isinstance(pattern.args[1], Var) and known[0] is not None:
         shape = static(known[0]) or (1,)
         axis = values.get("axis", 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from superopt.laws.instances_contrast import contrasted, padded_size
 from superopt.laws.instances_dice import Dice, Proposal, Request, under
+from superopt.laws.instances_kinds import GAPS, OVERHANG, VECTOR_BEFORE, VECTOR_BEHIND
 from superopt.terms import AttrValue
 
 Shape = tuple[int, ...]
@@ -185,6 +186,20 @@ def conv_transpose(request: Request, dice: Dice) -> Proposal:
     return Proposal([x, w, (w[1] * group,)], attrs)
 
 
+def _of_kind(
+    request: Request, dice: Dice, kernel: Shape, strides: Shape, dilations: Shape, pads: Shape | None
+) -> tuple[Shape, Shape, Shape, Shape | None, int]:
+    """A pool's window, and its ``ceil_mode``, of the kind that is wanted, as far as it is not fixed."""
+    count, free = len(kernel), {"kernel_shape", "strides", "dilations", "pads"} - {*request.attrs, *request.everywhere}
+    if "kernel_shape" in free:
+        kernel = (dice.pick((2, 2, 3)),) * count
+    if "strides" in free:
+        strides = (1,) * count if request.kind == GAPS else tuple(max(size, 2) for size in kernel)
+    if "dilations" in free:
+        dilations = (2 if request.kind == GAPS else 1,) * count
+    return kernel, strides, dilations, (0,) * 2 * count if "pads" in free else pads, int(request.kind == OVERHANG)
+
+
 def pool(request: Request, dice: Dice) -> Proposal:
     x, hint = request.shape(0, 3), request.hinted
     spatial = _spatial_rank(request, dice)
@@ -193,6 +208,8 @@ def pool(request: Request, dice: Dice) -> Proposal:
     if request.op == "LpPool" and "dilations" not in request.attrs:
         dilations = (1,) * spatial
     ceil = dice.integer((0, 0, 1))
+    if request.kind is not None:
+        kernel, strides, dilations, pads, ceil = _of_kind(request, dice, kernel, strides, dilations, pads)
     if ceil and dice.contrast is None and max(strides, default=1) == 1 and not {"strides", "pads"} & {*request.attrs}:
         strides = tuple(max(2, size) for size in kernel)  # where a step is one, nothing is left over to round up
     if any(
@@ -208,7 +225,11 @@ def pool(request: Request, dice: Dice) -> Proposal:
     if x is None:
         lead = hint[:2] if hint is not None else (dice.pick((1, 2)), dice.channels())
         x = (*lead, *_spatial_in(dice, hint[2:] if hint is not None else None, extents, strides, pads))
-        if hint is None and dice.contrast is None and dice.chance(0.5):
+        if request.kind is not None:
+            rest = (0 if request.kind == GAPS else min(1, stride - 1) for stride in strides)
+            sizes = zip(extents, strides, rest, pads[:spatial], pads[spatial:], strict=True)
+            x = (*lead, *(max(e + s * dice.between(0, 1) * (r > 0) + r - a - b, 1) for e, s, r, a, b in sizes))
+        elif hint is None and dice.contrast is None and dice.chance(0.5):
             # A window that does not fit any more: left out, or with ceil_mode one place more.
             sizes = zip(x[2:], pads[:spatial], pads[spatial:], extents, strides, strict=True)
             x = (*lead, *(n + (1 - (n + a + b - e) % s if s > 1 else 0) % max(s, 1) for n, a, b, e, s in sizes))
@@ -257,8 +278,26 @@ def group_norm(request: Request, dice: Dice) -> Proposal:
     return Proposal([x, (x[1],), (x[1],)], {"num_groups": groups, "epsilon": 0.5, "stash_type": 1})
 
 
+def _with_vector(request: Request, dice: Dice, a: Shape | None, b: Shape | None) -> Proposal | None:
+    """A product with a vector on the side where one is wanted, or with some vector where one is to come out."""
+    out, kind = request.hinted, request.kind
+    if kind is None and a is None and b is None and out is not None and len(out) == 1:
+        kind = dice.pick((VECTOR_BEFORE, VECTOR_BEHIND))
+    out = out if out else dice.shape(1, 2)
+    if kind == VECTOR_BEHIND and b is None and a != ():
+        a = a or (*out, dice.size())
+        return Proposal([a, a[-1:]])
+    if kind == VECTOR_BEFORE and a is None and b != ():
+        b = b or (*out[:-1], dice.size(), out[-1])
+        return Proposal([b[-2:][:1], b])
+    return None
+
+
 def matmul(request: Request, dice: Dice) -> Proposal:
     a, b, hint = request.shape(0), request.shape(1), request.hinted
+    vector = _with_vector(request, dice, a, b)
+    if vector is not None:
+        return vector
     if a is None and b is None:
         rows, columns = dice.size(), dice.size()
         lead: Shape = ()

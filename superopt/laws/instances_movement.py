@@ -104,6 +104,8 @@ def _pad(request: Request, dice: Dice) -> Proposal:
         one = [dice.between(0, 2) if not (spatial and axis < 2) else 0 for axis in range(rank)]
         two = [dice.between(0, 2) if not (spatial and axis < 2) else 0 for axis in range(rank)]
         pads = tuple(one + two) if dice.chance(0.7) else tuple(one + one)
+        if spatial and dice.chance(0.3):
+            pads = (*(int(axis >= 2) for axis in range(rank)),) * 2
         if dice.chance(0.1):
             pads = (0,) * (2 * rank)
         elif dice.chance(0.1):

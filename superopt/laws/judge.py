@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from superopt.errors import EvaluationError, InferenceError
 from superopt.kernels import FLOAT64, DivisionFault, NotInRing, evaluate_graph, modular
-from superopt.laws.differences import equal_bits, first_of
+from superopt.laws.differences import equal_bits, first_of, identical, largest, same_type, stated
 from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, rounds_alike, trace
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, opposed, signed_zeros, special, whole
@@ -29,7 +29,6 @@ Part = Literal["fires", "typed", "agrees", "not vacuous", "each when is needed",
 
 RING = frozenset(named(lambda form: form.made in ("moved", "summed", "bilinear") or form.arithmetic))
 """Operators that are what they are in any ring: two sides made of these alone that differ there are not equal."""
-
 
 GROWING = frozenset({"Exp", "Pow", "Sinh", "Cosh"})
 """Operators by which moderate numbers get out of range."""
@@ -58,7 +57,7 @@ class Verdict:
 SILENT = Verdict(None, False)
 
 
-def judge(instance: Instance, *, in_runtime: bool = True, specials: bool = True) -> Verdict:
+def judge(instance: Instance) -> Verdict:
     """Whether this instance keeps the promise of its rule's numeric class."""
     try:
         right = instance.right()
@@ -67,7 +66,7 @@ def judge(instance: Instance, *, in_runtime: bool = True, specials: bool = True)
         return SILENT
     except InferenceError as error:
         return Verdict(Finding("typed", f"the right side is not well typed: {error}", instance), True)
-    return judge_sides(instance, right, in_runtime=in_runtime, specials=specials)
+    return judge_sides(instance, right)
 
 
 def judge_variant(variant: Variant) -> Verdict:
@@ -76,36 +75,45 @@ def judge_variant(variant: Variant) -> Verdict:
         return Verdict(Finding("typed", variant.problem, variant.instance, variant.right), True)
     if variant.right is None or not variant.judged:
         return SILENT
-    return judge_sides(variant.instance, variant.right, in_runtime=False, specials=False)
+    return judge_sides(variant.instance, variant.right, thorough=False)
 
 
-def judge_sides(instance: Instance, right: TermGraph, *, in_runtime: bool = True, specials: bool = True) -> Verdict:
-    """Whether the right side that the rule has made of an instance keeps the promise."""
+def judge_sides(instance: Instance, right: TermGraph, *, thorough: bool = True) -> Verdict:
+    """Whether the right side that the rule has made of an instance keeps the promise; unless ``thorough``, for its own
+    contents alone and not in the runtime."""
     for mine, other in zip(instance.left.roots, right.roots, strict=True):
-        if not _same_type(instance.left.types[mine], right.types[other]):
+        if not same_type(instance.left.types[mine], right.types[other]):
             evidence = f"types differ: {instance.left.types[mine]} on the left, {right.types[other]} on the right"
             return Verdict(Finding("typed", evidence, instance, right), True)
     sides = _Sides(instance, right)
-    try:
-        ring = _in_ring(sides)
-        if ring is not None and ring.finding is not None:
-            return ring
-        with np.errstate(all="ignore"):
-            real = _over_reals(sides, specials)
-    except EvaluationError:
-        # No value on a side (an index out of range, an integer divided by zero), or no kernel: the runtime knows which.
-        ring, real = None, SILENT
-    if real.finding is not None or not in_runtime:
-        return Verdict(real.finding, real.telling or ring is not None)
     with np.errstate(all="ignore"):
-        ran = _in_runtime(sides, specials)
-    return Verdict(ran.finding, real.telling or ring is not None or ran.telling)
+        try:
+            real = (_in_ring(sides) if sides.in_ring else None) or SILENT
+            if real.finding is None:
+                # Where bits are compared in the runtime, that will tell.
+                over = _over_reals(sides, thorough, told=real.telling or sides.rule.numeric == "exact")
+                real = Verdict(over.finding, real.telling or over.telling)
+        except EvaluationError:
+            # No value on a side (an index out of range, an integer divided by zero), or no kernel: the runtime knows.
+            real = SILENT
+        if real.finding is not None or not thorough:
+            return real
+        ran = _in_runtime(sides, True, real.telling)
+        return Verdict(ran.finding, real.telling or ran.telling or _tells(sides))
+
+
+def _tells(sides: _Sides) -> bool:
+    """Whether an instance on which nothing differs says something, where no comparison so far needed to know that."""
+    try:
+        return _in_ring(sides) is not None or _evaluated(sides, sides.instance.arrays).telling
+    except EvaluationError:
+        return False
 
 
 def judge_large(instance: Instance) -> Verdict:
     """Whether the bits are the same at large sizes, where kernels block and vectorize differently."""
     try:
-        return _in_runtime(_Sides(instance, instance.right()), specials=False)
+        return _in_runtime(_Sides(instance, instance.right()), specials=False, told=True)
     except (Unknown, InferenceError):
         return SILENT
 
@@ -117,7 +125,7 @@ def judge_pair(instance: Instance, right: TermGraph) -> Verdict:
     """
     sides = _Sides(instance, right)
     with np.errstate(all="ignore"):
-        ran = _in_runtime(sides, specials=False)
+        ran = _in_runtime(sides, specials=False, told=False)
         return ran if ran.telling or ran.finding is not None else _over_reals(sides, specials=False)
 
 
@@ -129,6 +137,11 @@ class _Sides:
     @property
     def rule(self) -> Rule:
         return self.instance.rule
+
+    @cached_property
+    def in_ring(self) -> bool:
+        """Whether both sides are what they are in any ring."""
+        return _is_ring(self.instance.left) and _is_ring(self.right)
 
     @cached_property
     def alike(self) -> bool:
@@ -165,11 +178,16 @@ class _Sides:
     def bounded(self, side: str, arrays: Mapping[str, Array], roundoff: float | None) -> list[Bounded]:
         """The values of a side with bounds; these very arrays are evaluated once, whatever the roundoff."""
         graph = self.instance.left if side == "left" else self.right
+        return bounded(graph, arrays, roundoff, self.rounded, self.traced(side, arrays))
+
+    def traced(self, side: str, arrays: Mapping[str, Array]) -> Traced:
+        """What these very arrays come to on a side in float64, computed once. Raises EvaluationError."""
         key = (side, id(arrays))
         if key not in self._traces:
             # The arrays are kept with what they came to, so that no others take their place in memory.
+            graph = self.instance.left if side == "left" else self.right
             self._traces[key] = (arrays, trace(graph, arrays))
-        return bounded(graph, arrays, roundoff, self.rounded, self._traces[key][1])
+        return self._traces[key][1]
 
     @cached_property
     def with_large_integers(self) -> Sequence[Mapping[str, Array]]:
@@ -184,14 +202,6 @@ class _Sides:
             arrays = self.instance.arrays
             made.append({**arrays, **{name: large_integers(arrays[name], generator, number) for name in names}})
         return made
-
-
-def _same_type(left: object, right: object) -> bool:
-    if not isinstance(left, TensorType) or not isinstance(right, TensorType):
-        return left == right
-    if left.dtype != right.dtype or left.rank != right.rank or left.shape is None or right.shape is None:
-        return False
-    return all(mine == other or other is None for mine, other in zip(left.shape, right.shape, strict=True))
 
 
 def _in_ring(sides: _Sides) -> Verdict | None:
@@ -209,7 +219,7 @@ def _in_ring(sides: _Sides) -> Verdict | None:
         return None
     for mine, other in zip(left, right, strict=True):
         if mine.shape != other.shape or not np.array_equal(mine, other):
-            if _is_ring(sides.instance.left) and _is_ring(sides.right):
+            if sides.in_ring:
                 return sides.finding(f"different modulo {algebra.prime}", inputs, mine, other)
             return None
     return Verdict(None, True)
@@ -217,8 +227,7 @@ def _in_ring(sides: _Sides) -> Verdict | None:
 
 def _is_ring(graph: TermGraph) -> bool:
     """Whether everything in a graph is exact in a ring, the constants that rules make included."""
-    for index, node in enumerate(graph.nodes):
-        kind = graph.types[index]
+    for node, kind in zip(graph.nodes, graph.types, strict=True):
         whole = isinstance(kind, TensorType) and kind.dtype not in ROUNDOFF
         if node.op == CONST:
             if not np.all(few_bits(graph.constants[str(node.attrs["key"])].array().astype(np.float64))):
@@ -230,15 +239,15 @@ def _is_ring(graph: TermGraph) -> bool:
     return True
 
 
-def _over_reals(sides: _Sides, specials: bool) -> Verdict:
+def _over_reals(sides: _Sides, specials: bool, *, told: bool = False) -> Verdict:
     """Agreement in float64 within what rounding in float64 explains; and no operand's NaN or infinity is lost."""
     arrays = sides.instance.arrays
-    found = _evaluated(sides, arrays)
+    found = _evaluated(sides, arrays, told=told)
     if found.finding is not None or not specials:
         return found
     for large in sides.with_large_integers:
         try:
-            there = _evaluated(sides, large)
+            there = _evaluated(sides, large, told=True)
         except EvaluationError:
             continue  # The left side has no value there.
         if there.finding is not None:
@@ -259,19 +268,28 @@ def _over_reals(sides: _Sides, specials: bool) -> Verdict:
     return found
 
 
-def _evaluated(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
-    """Agreement in float64. Raises EvaluationError where the left side has no value, or the right side no kernel."""
-    left = sides.bounded("left", arrays, ROUNDOFF["float64"])
+def _evaluated(sides: _Sides, arrays: Mapping[str, Array], *, told: bool = False) -> Verdict:
+    """Agreement in float64. Raises EvaluationError where the left side has no value, or the right side no kernel.
+
+    Where it need not be ``told`` whether the instance says something, bounds are not asked for what is equal.
+    """
+    values, _ = sides.traced("left", arrays)
     try:
-        right = sides.bounded("right", arrays, ROUNDOFF["float64"])
+        others, _ = sides.traced("right", arrays)
     except DivisionFault as fault:
-        return sides.finding(f"on the right side alone: {fault}", arrays, left[0].value, np.zeros(0))
+        return sides.finding(f"on the right side alone: {fault}", arrays, values[0], np.zeros(0))
+    if told and identical(values, others):
+        return SILENT
+    left = sides.bounded("left", arrays, ROUNDOFF["float64"])
+    right = sides.bounded("right", arrays, ROUNDOFF["float64"])
     return _compare(sides, "in float64", arrays, left, right)
 
 
 def _lost(sides: _Sides, arrays: Mapping[str, Array], what: str) -> Verdict | None:
     """A finding where the left side is not finite and the right side is."""
     left = evaluate_graph(sides.instance.left, arrays, FLOAT64)
+    if all(mine.dtype.kind != "f" or np.all(np.isfinite(mine)) for mine in left):
+        return None
     right = evaluate_graph(sides.right, arrays, FLOAT64)
     for mine, other in zip(left, right, strict=True):
         if mine.dtype.kind == "f" and other.dtype.kind == "f":
@@ -303,16 +321,16 @@ def _compare(
             telling = telling or bool(np.any(bound == 0))
         else:
             a, b = first.astype(np.float64), second.astype(np.float64)
-            finite = np.isfinite(a)
+            finite, most = np.isfinite(a), largest(sides.instance.left, place)
             # A bound is about values in range: beyond, the promise ends.
-            known = np.isfinite(mine.value.astype(np.float64)) & (np.abs(mine.value) < _largest(sides, place))
-            allowed = bound + _stated(sides.rule, a, finite)
+            known = np.isfinite(mine.value.astype(np.float64)) & (np.abs(mine.value) < most)
+            allowed = bound + stated(sides.rule, a, finite)
             wrong = finite & known & ~(np.abs(a - b) <= allowed) & np.isfinite(allowed)
             wrong |= finite & known & ~np.isfinite(b) & np.isfinite(bound)
             if sound and not other.strayed:
                 # NaN or an infinity that the left side does not have, by no overflow and no rounding.
                 wrong |= finite & known & np.isfinite(mine.bound) & ~np.isfinite(b) & ~np.isfinite(other.value)
-            if not sides.rule.ignoring and mine.peak < _largest(sides, place) / 4:
+            if not sides.rule.ignoring and mine.peak < most / 4:
                 # Nothing overflowed: what is not finite on the left is so over the reals, or by underflow.
                 wrong |= ~finite & np.isfinite(b)
             scale = np.max(np.abs(a), initial=0.0, where=finite)
@@ -322,19 +340,8 @@ def _compare(
     return Verdict(None, telling)
 
 
-def _largest(sides: _Sides, place: int) -> float:
-    kind = sides.instance.left.types[sides.instance.left.roots[place]]
-    dtype = kind.dtype if isinstance(kind, TensorType) else ""
-    return {"float16": 3e4, "bfloat16": 1e38}.get(dtype, 1e38)
-
-
-def _stated(rule: Rule, value: NDArray[np.float64], finite: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The bound that an ``approximates`` rule states, relative to the largest value of the tensor, or to 1."""
-    largest = np.max(np.abs(value), initial=1.0, where=finite)
-    return np.full(value.shape, (rule.within or 0.0) * largest)
-
-
-def _in_runtime(sides: _Sides, specials: bool) -> Verdict:
+def _in_runtime(sides: _Sides, specials: bool, told: bool) -> Verdict:
+    """Agreement in onnxruntime; it may have been ``told`` already that the instance says something."""
     generator = sides.generator
     full: dict[str, Array] = {}
     for name, array in sides.instance.arrays.items():
@@ -342,7 +349,7 @@ def _in_runtime(sides: _Sides, specials: bool) -> Verdict:
         full[name] = np.asarray(generator.standard_normal(array.shape), array.dtype) if drawn else array
     judged = _same_bits if sides.rule.numeric == "exact" else _within_bounds
     ordinary = full if sides.rule.numeric == "exact" else sides.instance.arrays
-    found = judged(sides, ordinary)
+    found = judged(sides, ordinary, told)
     tried: list[Mapping[str, Array]] = []
     if specials and sides.rule.numeric == "exact":
         tried.append({n: special(a, generator, sides.rule.ignoring) if sides.free(n) else a for n, a in full.items()})
@@ -353,15 +360,17 @@ def _in_runtime(sides: _Sides, specials: bool) -> Verdict:
     for arrays in (*tried, *(sides.with_large_integers if specials else ())):
         if found.finding is not None:
             break
-        after = judged(sides, arrays)
+        after = judged(sides, arrays, told or found.telling)
         found = Verdict(after.finding, found.telling or after.telling)
     return found
 
 
-def _within_bounds(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
+def _within_bounds(sides: _Sides, arrays: Mapping[str, Array], told: bool) -> Verdict:
     ran = sides.program.run(arrays)
     if isinstance(ran, str):
         return _refused(sides, arrays, ran)
+    if told and identical(ran["left"], ran["right"]):
+        return SILENT
     try:
         left = sides.bounded("left", arrays, None)
         right = sides.bounded("right", arrays, None)
@@ -370,7 +379,7 @@ def _within_bounds(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
     return _compare(sides, "in onnxruntime", arrays, left, right, (list(ran["left"]), list(ran["right"])))
 
 
-def _same_bits(sides: _Sides, arrays: Mapping[str, Array]) -> Verdict:
+def _same_bits(sides: _Sides, arrays: Mapping[str, Array], told: bool) -> Verdict:
     ran = sides.program.run(arrays)
     if isinstance(ran, str):
         return _refused(sides, arrays, ran)

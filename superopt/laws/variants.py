@@ -11,9 +11,10 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from superopt.errors import InferenceError
+from superopt.errors import EvaluationError, InferenceError
 from superopt.expressions import Bound
 from superopt.instantiate import holds, instantiate
+from superopt.kernels import FLOAT64, evaluate_graph
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import content
 from superopt.laws.instances_dice import Dice
@@ -81,6 +82,8 @@ def with_symbol(instance: Instance) -> Variant | None:
     try:
         right = _sized(typed.right, binding)
     except InferenceError as error:
+        if not _has_value(sized):
+            return None
         return Variant(sized, None, f"for {SYMBOL} = {other} the right side is not well typed: {error}")
     return Variant(sized, right, None, judged=True)
 
@@ -130,6 +133,15 @@ def _resized(value: Value, size: int, to: int | str) -> Value:
     if value.constant or not isinstance(tensor, TensorType) or tensor.shape is None or size not in tensor.shape:
         return value
     return replace(value, type=replace(tensor, shape=tuple(to if dim == size else dim for dim in tensor.shape)))
+
+
+def _has_value(instance: Instance) -> bool:
+    """Whether the left side can be computed: of some operators types are known that their operands do not go with."""
+    try:
+        evaluate_graph(instance.left, instance.arrays, FLOAT64)
+    except EvaluationError:
+        return False
+    return True
 
 
 def _sized(right: TermGraph, binding: Mapping[str, Bound]) -> TermGraph:

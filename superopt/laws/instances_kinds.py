@@ -1,0 +1,98 @@
+"""Kinds of operands that a wrong rule may be wrong for alone, and that are hardly ever drawn at will: of each operator
+of a left side that has such, every kind takes its turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from superopt.rules import Apply, Var
+
+VECTOR_BEFORE, VECTOR_BEHIND = "vector before", "vector behind"
+REMAINDER, OVERHANG, GAPS = "remainder", "overhang", "gaps"
+EVEN, ROOT = "even", "root"
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "MatMul": (VECTOR_BEHIND, VECTOR_BEFORE),
+    # Elements behind the last window, a last window that is not full, and windows between whose taps there is space.
+    "AveragePool": (REMAINDER, OVERHANG),
+    "LpPool": (REMAINDER, OVERHANG),
+    "MaxPool": (REMAINDER, OVERHANG, GAPS),
+    # Exponents that lose the sign of a number, or have no value for it.
+    "Pow": (EVEN, ROOT),
+}
+"""The kinds of each operator that has some."""
+
+_EXPONENTS: Mapping[str, float] = {EVEN: 2.0, ROOT: 0.5}
+_BASES = (-2.0, 3.0, -0.5, 0.25)
+
+_TIMES = 2
+"""Of how many instances a kind is wanted."""
+_PATIENCE = 4
+"""A kind is given up that was tried as often as makes so many instances of no kind: conditions exclude it."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The ``place``-th operator of those of a left side that have kinds (the outermost first), and a kind of it."""
+
+    place: int
+    kind: str
+    missing: int = _TIMES
+    tries: int = 0
+
+    def site(self, applied: Sequence[Apply]) -> Apply | None:
+        """This operator among those that a left side applies; None where its stars stand for so few."""
+        special = _special(applied)
+        return special[self.place] if self.place < len(special) else None
+
+
+@dataclass
+class Turns:
+    """Whose turn it is; ``others`` is how many instances of no kind were tried, ``made`` how many of these came to
+    something. Where ``forever``, what came to something gets a turn again."""
+
+    forever: bool
+    waiting: deque[Turn] = field(default_factory=deque)
+    others: int = 0
+    made: int = 0
+
+    @staticmethod
+    def of(applied: Sequence[Apply], *, forever: bool) -> Turns:
+        """The turns of the operators that a left side applies."""
+        turns = [Turn(place, kind) for place, part in enumerate(_special(applied)) for kind in KINDS[part.op]]
+        return Turns(forever, deque(turns))
+
+    def next(self, number: int) -> Turn | None:
+        """Whose turn it is at an attempt: at two of three it is nobody's."""
+        return self.waiting[0] if self.waiting and number % 3 == 1 else None
+
+    def taken(self, turn: Turn | None, made: bool) -> None:
+        """One has had its turn, or nobody had; it came to an instance or did not."""
+        if turn is None:
+            self.others += 1
+            self.made += made
+            return
+        self.waiting.popleft()
+        after = replace(turn, missing=turn.missing - made, tries=turn.tries + 1)
+        hoped_for = after.tries * self.made < _PATIENCE * self.others
+        if (hoped_for and after.missing > 0) or (self.forever and (hoped_for or after.missing < _TIMES)):
+            self.waiting.append(after)
+
+
+def numbers_of(pattern: Apply, kind: str, *, here: bool) -> dict[str, tuple[float, ...]]:
+    """The numbers that the variables of an operator hold by turns if it is ``here`` that this kind is wanted, or at
+    another operator of its name: powers of numbers of both signs are even here and roots there, or the other way."""
+    if pattern.op != "Pow" or kind not in _EXPONENTS:
+        return {}
+    exponent = _EXPONENTS[kind] if here else next(value for name, value in _EXPONENTS.items() if name != kind)
+    return {
+        part.name: numbers
+        for part, numbers in zip(pattern.args, (_BASES, (exponent,)), strict=True)
+        if isinstance(part, Var)
+    }
+
+
+def _special(applied: Sequence[Apply]) -> list[Apply]:
+    return [part for part in applied if part.op in KINDS]

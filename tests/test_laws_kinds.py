@@ -1,0 +1,128 @@
+"""What only operands of one kind show wrong is found at every seed: each kind takes its turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from superopt import rule_text
+from superopt.laws import laws
+from superopt.laws.instances import Instance, instances
+from superopt.laws.instances_clues import applications
+from superopt.laws.instances_kinds import (
+    EVEN,
+    GAPS,
+    KINDS,
+    OVERHANG,
+    REMAINDER,
+    ROOT,
+    VECTOR_BEFORE,
+    VECTOR_BEHIND,
+    Turns,
+)
+from superopt.rules import Rule
+from superopt.terms import Attrs
+from superopt.values import Value
+
+SEEDS = range(20)
+
+WRONG = {
+    "a vector between two matrices": (
+        "reassociates\n MatMul(MatMul(x, y), z) => MatMul(x, MatMul(y, z))\n when rank(x) >= 2, rank(z) >= 2"
+    ),
+    "a vector between, the other way": "reassociates\n MatMul(x, MatMul(y, z)) => MatMul(MatMul(x, y), z)",
+    "a power of a power of what is negative": (
+        "reassociates\n Pow(Pow(x, a), b) => Pow(x, Mul(a, b))\n"
+        " when floating(x), same_dtype(x, a, b), rank(a) == 0, rank(b) == 0\n only if constant(a, b)"
+    ),
+    "elements that no window holds": (
+        "reassociates\n GlobalAveragePool(AveragePool(x, **a)) => GlobalAveragePool(x)\n"
+        " when unpadded(a.pads), a.strides == a.kernel_shape, a.ceil_mode == 0, all(d == 1 for d in a.dilations)"
+    ),
+    "windows that are not full": (
+        "reassociates\n GlobalAveragePool(AveragePool(x, **a)) => GlobalAveragePool(x)\n"
+        " when unpadded(a.pads), a.strides == a.kernel_shape, a.ceil_mode == 1, all(d == 1 for d in a.dilations)"
+    ),
+    "the largest of elements that no window holds": (
+        "exact\n GlobalMaxPool(MaxPool(x, **a)) => GlobalMaxPool(x)\n"
+        " when unpadded(a.pads), a.strides == a.kernel_shape, a.ceil_mode == 0, all(d == 1 for d in a.dilations)"
+    ),
+}
+"""Rules that are wrong for one kind of operands alone."""
+
+
+def rule_of(text: str) -> Rule:
+    (rule,) = rule_text.parse("rule r: " + text)
+    return rule
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_one_kind_of_operands_shows_wrong_is_found_at_every_seed(what: str) -> None:
+    rule = rule_of(WRONG[what])
+    assert [seed for seed in SEEDS if laws.refuted(rule, seed=seed) is None] == []
+
+
+NEEDED = (
+    ("average-as-conv-after-pointwise-conv", "p.ceil_mode == 0"),
+    ("lowest-pad-into-max-pool", "all((item == 1 for item in a.dilations))"),
+)
+
+
+@pytest.mark.parametrize(("name", "condition"), NEEDED)
+def test_what_one_kind_shows_needed_is_not_idle(name: str, condition: str) -> None:
+    rule = rule_text.load("all")[name]
+    assert condition in [expr.text for expr in rule.when]
+    assert [seed for seed in SEEDS[:6] if condition in laws.check(rule, points=8, seed=seed, fires=False).idle] == []
+
+
+def kinds_of(op: str, one: Instance) -> set[str]:
+    """The kinds that an instance of an operator's own rule is of."""
+    bound = one.binding
+    x, y, attrs = bound["x"], bound.get("y"), bound.get("a")
+    if isinstance(attrs, Attrs) and isinstance(x, Value):
+        return _window_kinds(x, attrs)
+    if op == "MatMul" and isinstance(x, Value) and isinstance(y, Value):
+        return {kind for kind, part in ((VECTOR_BEFORE, x), (VECTOR_BEHIND, y)) if part.rank == 1}
+    exponents, bases = one.arrays["y"], np.asarray(one.arrays["x"], np.float64)
+    if not exponents.size or not np.any(bases < 0):
+        return set()
+    return {kind for kind, number in ((EVEN, 2.0), (ROOT, 0.5)) if (exponents == number).all()}
+
+
+def _window_kinds(x: Value, attrs: Attrs) -> set[str]:
+    kernel, strides, dilations, pads = (attrs[name] for name in ("kernel_shape", "strides", "dilations", "pads"))
+    assert isinstance(kernel, tuple)
+    found = set()
+    for axis, size in enumerate(x.shape[2:] if x.shape else ()):
+        taps, step, gap = (int(values[axis]) for values in (kernel, strides, dilations))  # type: ignore[index]
+        around = int(pads[axis]) + int(pads[axis + len(kernel)])  # type: ignore[index]
+        left = (int(size or 0) + around - (taps - 1) * gap - 1) % step
+        found |= {OVERHANG if attrs["ceil_mode"] else REMAINDER} if left else set()
+        found |= {GAPS} if taps > 1 and gap > 1 else set()
+    return found
+
+
+@pytest.mark.parametrize("op", KINDS)
+def test_every_kind_is_drawn_at_every_seed(op: str) -> None:
+    term = f"{op}(x, y)" if op in ("MatMul", "Pow") else f"{op}(x, **a)"
+    rule = rule_of(f"reassociates\n {term} => {term}")
+    for seed in SEEDS:
+        drawn = Counter(kind for one in instances(rule, points=24, seed=seed) for kind in kinds_of(op, one))
+        assert set(KINDS[op]) <= set(drawn)
+
+
+def test_a_kind_that_conditions_exclude_is_given_up() -> None:
+    rule = rule_of("reassociates\n MatMul(x, y) => MatMul(x, y)\n when rank(x) == 2, rank(y) == 2")
+    turns = Turns.of([part for root in rule.left for part in applications(root)], forever=False)
+    assert len(turns.waiting) == len(KINDS["MatMul"])
+    for number in range(60):
+        turn = turns.next(number)
+        turns.taken(turn, turn is None)
+    assert not turns.waiting
+    again = Turns.of([part for root in rule.left for part in applications(root)], forever=True)
+    for number in range(60):
+        turn = again.next(number)
+        again.taken(turn, turn is None or turn.kind == VECTOR_BEFORE)
+    assert [turn.kind for turn in again.waiting] == [VECTOR_BEFORE]
