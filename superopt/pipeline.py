@@ -39,9 +39,6 @@ from superopt.verification.verify import Verification
 if TYPE_CHECKING:
     import onnx_ir
 
-CHECKED_FEEDS = 2
-"""On how many inputs the members of classes are compared."""
-
 
 def optimize(
     model: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model,
@@ -142,7 +139,7 @@ def class_fault(descent: Descent, rules: RuleSet, feeds: Feeds) -> Verification 
             model = search.lowered.model
             opaque = OpaqueRunner(model.proto, model.libraries)
             problem = classes.check_classes(
-                search.graph, rules, search.limits, model.opset, values.values[:CHECKED_FEEDS], opaque
+                search.graph, rules, search.limits, model.opset, values.values[: classes.CHECKED_FEEDS], opaque
             ).problem
             if problem is not None:
                 where = "" if search is descent.search else f"the body {model.proto.graph.name!r}: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from superopt.cli.exit_codes import FAILED, OK
 from superopt.cli.interruption import ignore_interrupts
 from superopt.cli.optimize import check_target
 from superopt.cli.progress_lines import Lines
@@ -13,8 +14,6 @@ from superopt.options import Options
 from superopt.progress import Clock
 from superopt.report import to_json, write
 from superopt.reporting import render
-
-OK, FOUND = 0, 1
 
 
 def run_bisect(source: str, options: Options, *, output: str | None, report: str | None) -> int:
@@ -31,4 +30,4 @@ def run_bisect(source: str, options: Options, *, output: str | None, report: str
     if report is not None:
         write(to_json(found.document), report)
     render.show(bisection_text(found.document, written), render.console())
-    return OK if found.document["guilty"] is None else FOUND
+    return OK if found.document["guilty"] is None else FAILED

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import typer
 
+from superopt.cli.exit_codes import FAILED, OK
 from superopt.errors import OptionError
 from superopt.experiment.cell import CellDocument
 from superopt.experiment.grid import LEAVE_OUTS, Cell, Grid, LeaveOut
 from superopt.experiment.run import Workers, experiment
 from superopt.experiment.table import ExperimentDocument, contribution_rows, rows
 from superopt.reporting import render
-
-OK, FAILED = 0, 1
 
 
 def run_experiment(grid: Grid, output: str, leave_one_out: str | None, workers: Workers) -> int:

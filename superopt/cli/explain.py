@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from superopt.cli.exit_codes import FAILED, OK
 from superopt.cli.interruption import ignore_interrupts
 from superopt.cli.optimize import check_target
 from superopt.cli.progress_lines import Lines
@@ -15,8 +16,6 @@ from superopt.options import Options
 from superopt.progress import Clock
 from superopt.report import to_json, write
 from superopt.reporting import render
-
-OK, FAILED = 0, 1
 
 
 def run_explain(original: str, new: str, options: Options, *, output: str | None, report: str | None) -> int:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
+from superopt.cli.exit_codes import OK
 from superopt.errors import OptionError
 from superopt.extraction import greedy, interchange, solve
 from superopt.extraction.solve import DEFAULT_EFFORT
 from superopt.report import to_json, write
 from superopt.reporting import render
 from superopt.reporting.choice import choice_document
-
-OK = 0
 
 _UNITS_A_SECOND = 2.0
 """Units of effort that a second is taken for at most: where the user counts in seconds, these are to end the search."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from superopt.cli.exit_codes import OK
 from superopt.cost import load as load_cost_model
 from superopt.cost import model_cost
 from superopt.costs.profile import Profiled, profile
@@ -23,8 +24,6 @@ from superopt.reporting import render
 from superopt.reporting.costs import costs_document, costs_text
 from superopt.reporting.inspection import inspection
 from superopt.settings import cost_model_of, feeds_of, sizes_of
-
-OK = 0
 
 
 def run_inspect(source: str, options: Options, *, nodes: bool, report: str | None) -> int:

@@ -13,10 +13,9 @@ import typer
 from superopt.cli import cost_commands, model_commands, research_commands, rules_commands
 from superopt.cli.app import app
 from superopt.cli.complaints import complain, complain_internal
+from superopt.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, OK
 from superopt.cli.interruption import forget_interruption, heed_interrupts, ignore_interrupts
 from superopt.errors import InputError, SuperoptError
-
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 COMMANDS = (model_commands, cost_commands, research_commands, rules_commands)
 """The modules that register commands, in the order of ``superopt --help``."""

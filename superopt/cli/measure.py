@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
+from superopt.cli.exit_codes import OK
 from superopt.cost import constant_nodes, load, measured, operands_of
 from superopt.costs.database import Database, Place, default_path
 from superopt.costs.files import toml
@@ -30,7 +31,6 @@ from superopt.settings import feeds_of, rules_of, sizes_of
 from superopt.workload import Sizes
 
 FORMAT = "superopt measurement 1"
-OK = 0
 
 
 class Untimed(TypedDict):

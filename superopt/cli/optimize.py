@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from superopt.cli.complaints import complain_internal
+from superopt.cli.exit_codes import FAILED, OK
 from superopt.cli.interruption import ignore_interrupts
 from superopt.cli.progress_lines import Lines
 from superopt.errors import InputError, OptionError
@@ -17,8 +18,6 @@ from superopt.reporting import render
 
 if TYPE_CHECKING:
     from superopt.models.model import Model
-
-OK, FAILED = 0, 1
 
 
 def run_optimize(

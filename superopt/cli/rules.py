@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from superopt import rule_text
+from superopt.cli.exit_codes import FAILED, OK
 from superopt.errors import OptionError
 from superopt.options import check_jobs, check_whole
 from superopt.reporting import render
@@ -17,7 +18,6 @@ from superopt.rules import Rule, RuleSet
 if TYPE_CHECKING:
     from superopt.laws.laws import LawResult
 
-OK, FAILED = 0, 1
 NEAR = 4
 """How many names an error suggests."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from superopt.cli.exit_codes import FAILED, OK
 from superopt.cli.interruption import ignore_interrupts
 from superopt.cli.progress_lines import Lines
 from superopt.models.model import load
@@ -12,8 +13,6 @@ from superopt.report import Comparison, to_json, write
 from superopt.reporting import render
 from superopt.verification.verdict import outputs
 from superopt.version import versions
-
-OK, FAILED = 0, 1
 
 
 def run_verify(original: str, new: str, options: Options, *, report: str | None) -> int:

@@ -14,7 +14,7 @@ from superopt.explanation.constants import ConstantValues
 from superopt.explanation.derivation import step_of
 from superopt.explanation.verdicts import Examiner
 from superopt.inputs.feeds import Feeds
-from superopt.laws.classes import check_classes
+from superopt.laws.classes import CHECKED_FEEDS, check_classes
 from superopt.reference import OpaqueRunner
 from superopt.rules import RuleSet
 from superopt.search.blame import guilty
@@ -22,10 +22,6 @@ from superopt.search.candidates import Search
 from superopt.search.descent import Descent, saturations
 from superopt.search.soundness import Attempt, attempt
 from superopt.verification.verdict import Check
-
-CHECKED_FEEDS = 2
-"""On how many inputs the members of classes are compared."""
-
 
 STEPS_A_RULE = 3
 """How many uses of each rule are judged where nothing else shows that one is wrong."""

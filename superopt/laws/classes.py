@@ -28,6 +28,9 @@ from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, TermGraph, typ
 Array: TypeAlias = NDArray[Any]
 Feed: TypeAlias = Mapping[str, Any]
 
+CHECKED_FEEDS = 2
+"""On how many inputs the members of classes are compared, where there are more."""
+
 NEGLIGIBLE = 2.0**-20
 """No rounding in float64 comes near this part of a tensor's largest value, whatever its derived bound says: bounds of
 deep networks grow far beyond all errors."""

@@ -10,9 +10,10 @@ from onnx import defs
 
 from superopt.errors import ModelError
 
-_RANDOM = frozenset(
+RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
+"""ONNX's operators that draw numbers each time; Dropout does in training."""
 
 _RANDOM_CONTRIB = ("Random", "Dropout", "Sampling", "Bernoulli")
 """Parts of the names of onnxruntime's own operators (domain com.microsoft) that may give another result each time."""
@@ -124,7 +125,7 @@ def _deterministic_operator(domain: str, node: onnx.NodeProto) -> bool:
         return not any(part in node.op_type for part in _RANDOM_CONTRIB)
     if node.op_type == "Dropout":
         return len(node.input) < 3 or not node.input[2]
-    return defs.has(node.op_type, domain) and node.op_type not in _RANDOM
+    return defs.has(node.op_type, domain) and node.op_type not in RANDOM
 
 
 def running_order(needs: Sequence[Sequence[int]], ranks: Sequence[int]) -> list[int]:

@@ -15,7 +15,7 @@ from onnx import helper
 from superopt.evaluate import Value
 from superopt.kernels import is_float
 from superopt.models.model import Model
-from superopt.models.scopes import subgraphs
+from superopt.models.scopes import RANDOM, subgraphs
 from superopt.models.tensors import is_external, tensor_bytes
 
 _LARGEST_COPY = 1 << 29
@@ -24,10 +24,8 @@ _LARGEST_COPY = 1 << 29
 _SHORTEST = 9
 """Elements below which a constant may be a size or a scale rather than a weight, and is left as it is."""
 
-RANDOM = frozenset(
-    "RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli Multinomial Dropout".split()
-)
-"""ONNX's operators that draw numbers; all of them take a seed."""
+_SEEDED = RANDOM | {"Dropout"}
+"""ONNX's operators that may draw numbers; all of them take a seed."""
 
 
 def weight_bytes(proto: onnx.ModelProto) -> int:
@@ -107,7 +105,7 @@ def with_seeds(model: Model) -> Model | None:
         graph = stack.pop()
         for node in graph.node:
             stack.extend(subgraphs(node))
-            if node.op_type in RANDOM and node.domain in ("", "ai.onnx") and node.output:
+            if node.op_type in _SEEDED and node.domain in ("", "ai.onnx") and node.output:
                 kept = [attribute for attribute in node.attribute if attribute.name != "seed"]
                 number = zlib.crc32(node.output[0].encode()) % 100003 + 1
                 seed = number if node.op_type == "Dropout" else float(number)
@@ -123,7 +121,7 @@ def has_random(proto: onnx.ModelProto) -> bool:
     while stack:
         graph = stack.pop()
         for node in graph.node:
-            if node.op_type in RANDOM and (node.op_type != "Dropout" or len(node.input) > 2):
+            if node.op_type in _SEEDED and (node.op_type != "Dropout" or len(node.input) > 2):
                 return True
             stack.extend(subgraphs(node))
-    return any(node.op_type in RANDOM for function in proto.functions for node in function.node)
+    return any(node.op_type in _SEEDED for function in proto.functions for node in function.node)
