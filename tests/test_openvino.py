@@ -199,8 +199,10 @@ def test_a_profile_tells_the_ends_apart() -> None:
     assert ends_of(interrupted, {"Reorder"}, 0.0).share == pytest.approx(3 / 12)
     assert ends_of([("Convert", 3.0), ("Multiply", 1.0)], {"Reorder"}, 0.0).share == 0
     # A view takes nothing, however long its result is copied; of a constant nothing is left to run.
-    view = ends_of([("Reshape", 0.0), ("Result", 0.0)] * 5, {"Reorder"}, us)
-    assert view.without(100 * us) == pytest.approx(0.5 * us)
+    view = [("Reshape", 0.0), ("Result", 0.0)] * 5
+    assert ends_of(view, {"Reorder"}, us, views=True).without(100 * us) == pytest.approx(0.5 * us)
+    # What the runtime need not copy here, between plain tensors, it may have to elsewhere.
+    assert ends_of([("Split", 0.0), ("Result", 0.0)] * 5, {"Reorder"}, us).without(100 * us) == pytest.approx(99 * us)
     assert ends_of([("Parameter", 0.0), ("Result", 0.0)], {"Reorder"}, us).without(100 * us) == 0
 
 

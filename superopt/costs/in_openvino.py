@@ -25,6 +25,7 @@ from superopt.costs.executor import OPENVINO, Call, Clock, Ends, Prepared, added
 from superopt.costs.instances import Instance, inputs_of, instance_model
 from superopt.costs.sampling import WARM_UP
 from superopt.errors import OptionError
+from superopt.workload import VIEWS
 
 _PROFILED_REPLICAS = 5
 _PROFILED_RUNS = 10
@@ -75,9 +76,10 @@ class OpenVino:
         for _ in range(WARM_UP + _PROFILED_RUNS):
             request.infer(share_outputs=True)
         profile = [(each.node_type, each.real_time.total_seconds()) for each in request.get_profiling_info()]
-        casts = any(node.op_type == "Cast" for node in prepared.proto.graph.node)
-        conversions = _LAYOUTS if casts else _LAYOUTS | _TYPES
-        return ends_of(profile, conversions, _handed_over(self) * len(prepared.proto.graph.output))
+        graph = prepared.proto.graph
+        kinds = {node.op_type for node in graph.node}
+        conversions = _LAYOUTS if "Cast" in kinds else _LAYOUTS | _TYPES
+        return ends_of(profile, conversions, _handed_over(self) * len(graph.output), views=kinds <= VIEWS)
 
     def _request(self, prepared: Prepared, *, profiled: bool) -> Any:
         openvino = _openvino()
@@ -96,9 +98,12 @@ class OpenVino:
         return request
 
 
-def ends_of(profile: Iterable[tuple[str, float]], conversions: Set[str], handed: float) -> Ends:
-    """What the ends of a graph of replicas take, from what each of its nodes took: its type, and seconds. Nodes of the
-    types in ``conversions`` are there for the ends, and ``handed`` are the seconds for a replica's outputs."""
+def ends_of(profile: Iterable[tuple[str, float]], conversions: Set[str], handed: float, *, views: bool = False) -> Ends:
+    """What the ends of a graph of replicas take, from what each of its nodes took: its type, and seconds.
+
+    Nodes of the types in ``conversions`` are there for the ends, and ``handed`` are the seconds for a replica's
+    outputs. ``views`` says that the operators move no data: what they seem to take is the copy of their results.
+    """
     taken: dict[str, list[float]] = {}
     for kind, seconds in profile:
         if kind not in _IDLE:
@@ -107,8 +112,6 @@ def ends_of(profile: Iterable[tuple[str, float]], conversions: Set[str], handed:
     spent = {kind: len(found) * (median(found) + _ROUNDED) for kind, found in taken.items()}
     apart = sum(seconds for kind, seconds in spent.items() if kind in conversions)
     own = sum(spent.values()) - apart
-    # A view takes none of the profiler's microseconds, but its result is copied where it is one of the graph's.
-    views = all(median(found) == 0 for kind, found in taken.items() if kind not in conversions)
     return Ends(handed, apart / (own + apart) if own else 1.0, own / _PROFILED_REPLICAS if views else math.inf)
 
 
