@@ -273,6 +273,20 @@ def test_traits_are_true(op: str) -> None:
     assert form.commutative == (spec.arity == 2 and form.shaped == "broadcast" and commutes(op))
 
 
+@pytest.mark.parametrize("op", FORMS)
+def test_a_result_has_another_type_where_the_operator_retypes(op: str) -> None:
+    spec = operator(op)
+    assert spec is not None
+    kept = [
+        any(
+            arg is not None and arg.dtype.kind == results(op, attrs, args)[0].dtype.kind
+            for arg in args[: spec.required]
+        )
+        for attrs, args in cases(op)
+    ]
+    assert all(kept) if not spec.retypes else op == "DequantizeLinear" or not all(kept)
+
+
 def test_operators_of_a_ring_are_those_whose_kernels_know_no_others() -> None:
     rational = set(FORMS) - NOT_RING - NOT_RATIONAL
     assert rational >= judge.RING

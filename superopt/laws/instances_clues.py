@@ -13,7 +13,7 @@ from superopt.rules import Apply, Each, Expr, Made, Output, Pattern, Rule
 from superopt.terms import AttrValue
 from superopt.values import FUNCTIONS
 
-WINDOWED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
+WINDOWED = frozenset(named(lambda form: form.windowed))
 
 
 @dataclass(frozen=True)
