@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from superopt.laws.instances_dice import DTYPES
-from superopt.operators import NEWEST_OPSET, available, operator
+from superopt.operators import NEWEST_OPSET, available, named, operator
 from superopt.rules import Apply, Each, Expr, Made, Output, Pattern, Rule
 from superopt.terms import AttrValue
 from superopt.values import FUNCTIONS
