@@ -27,6 +27,8 @@ FILES = sorted({rule.file for rule in SHIPPED})
 
 EQUIVALENT = {
     ("clip-of-clip", "swap the operands of Min"): "Min is the same in either order",
+    ("extreme-of-extreme", "swap the operands of Min"): "Min is the same in either order",
+    ("extreme-of-three-constants", "swap the operands of Min"): "Min is the same in either order",
     ("select-from-second-of-two", "drop rank(c) == 1"): "few(c, ...), which makes it worth while, is of lists alone",
 }
 """Mutants of the drawn ones that are no other rule than their own, by rule text and mutation, and why."""
@@ -88,5 +90,7 @@ def test_every_rule_can_be_broken(file: str) -> None:
 def test_what_is_listed_as_equivalent_is_not_caught() -> None:
     rules = {family(rule): rule for rule in SHIPPED}
     for name, what in EQUIVALENT:
-        (mutant,) = (made for done, made in mutants(rules[name]) if done == what)
-        assert laws.refuted(mutant, points=FIRST_LOOK) is None, f"{name}: {what} is no longer equivalent"
+        found = [made for done, made in mutants(rules[name]) if done == what]
+        assert found, f"{name} has no mutant: {what}"
+        for mutant in found:
+            assert laws.refuted(mutant, points=FIRST_LOOK) is None, f"{name}: {what} is no longer equivalent"

@@ -12,6 +12,7 @@ from superopt.conditions import (
     contents,
     convolution,
     einsum,
+    folding,
     indexing,
     movement,
     selection,
@@ -21,7 +22,7 @@ from superopt.conditions import (
 )
 from superopt.values import FUNCTIONS, RuleFunction
 
-THEMES = (types, broadcasting, contents, convolution, movement, taso, selection, indexing, spectrum, einsum)
+THEMES = (types, broadcasting, contents, convolution, movement, taso, selection, indexing, spectrum, einsum, folding)
 """The modules that hold the functions, by theme."""
 
 

@@ -144,3 +144,16 @@ def starts_at_zero(scale: Value, zero: Value) -> bool:
     if offset.dtype.kind not in "iu" or not offset.size:
         return False
     return bool(((numbers > 0) & np.isfinite(numbers)).all() and (offset == np.iinfo(offset.dtype.name).min).all())
+
+
+@predicate(reads=("low", "high", "scale", "zero"))
+def saturates(low: Value, high: Value, scale: Value, zero: Value) -> bool:
+    """What is quantized so has nothing below one number and nothing above another: it saturates there or before."""
+    offset, step = zero.array(), scale.array().astype(np.float64)
+    ends = _numbers(low), _numbers(high)
+    if offset.dtype.kind not in "iu" or offset.size != 1 or step.size != 1 or None in ends:
+        return False
+    kind, place = np.iinfo(offset.dtype.name), int(offset.reshape(()))
+    least, largest = ((end - place) * float(step.reshape(())) for end in (kind.min, kind.max))
+    lower, upper = (float(np.asarray(end).reshape(())) for end in ends)
+    return bool(np.isfinite(step).all() and (step > 0).all() and lower <= least and upper >= largest)

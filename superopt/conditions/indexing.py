@@ -207,3 +207,17 @@ def counts_rows(indices: Value, value: Value) -> bool:
     """Indices, one in each row of a list of them, that are those of all rows of a value, in order."""
     numbers = indices.array()
     return numbers.shape == (value.dim(0), 1) and bool((numbers[:, 0] == np.arange(len(numbers))).all())
+
+
+@predicate(reads=("indices",))
+def follow(indices: tuple[Value, ...], value: Value) -> bool:
+    """Single indices of the first axis of a value, one after the other, none of them below zero."""
+    numbers = [int(index.array().reshape(())) for index in indices]
+    places = list(range(numbers[0], numbers[0] + len(numbers)))
+    return numbers == places and places[0] >= 0 and places[-1] < value.dim(0)
+
+
+@attribute(reads=("indices",))
+def first_of(indices: tuple[Value, ...]) -> int:
+    """The first of single indices."""
+    return int(indices[0].array().reshape(()))

@@ -8,6 +8,9 @@ from superopt.values import Unknown, Value, attribute, predicate
 
 Ints = tuple[int, ...]
 
+_LARGEST = (1 << 63) - 1
+"""Where a Slice ends that takes what there is, whatever its size."""
+
 
 @attribute()
 def composed(first: Ints, then: Ints) -> Ints:
@@ -129,9 +132,8 @@ def _merged(inner: Attrs, outer: Attrs) -> tuple[Ints, Ints, Ints, Ints]:
     columns = list(zip(*(parts[axis] for axis in axes), strict=True))
     if not columns:
         return (), (), (), ()
-    largest = (1 << 63) - 1
     # mypy does not count what is unpacked.
-    return axes, *(tuple(min(item, largest) for item in column) for column in columns)  # type: ignore[return-value]
+    return axes, *(tuple(min(item, _LARGEST) for item in column) for column in columns)  # type: ignore[return-value]
 
 
 @attribute()
@@ -162,7 +164,9 @@ def merged_steps(inner: Attrs, outer: Attrs) -> Ints:
 def takes_all(value: Value, attrs: Attrs) -> bool:
     """A Slice with these attributes takes the whole value."""
     parts = _parts(attrs).items()
-    return all(start == 0 and step == 1 and end >= value.dim(axis) for axis, (start, end, step) in parts)
+    return all(
+        start == 0 and step == 1 and (end >= _LARGEST or end >= value.dim(axis)) for axis, (start, end, step) in parts
+    )
 
 
 @attribute()
@@ -196,3 +200,72 @@ def resizes_space_only(value: Value, scales: tuple[float, ...], sizes: Ints) -> 
 def with_channels(sizes: Ints, channels: int) -> Ints:
     """The sizes with another number of channels; none where there are none."""
     return (sizes[0], channels, *sizes[2:]) if sizes else ()
+
+
+@attribute()
+def moved(items: Ints, perm: Ints) -> Ints:
+    """What is said of each axis of ``Transpose(x, perm=perm)``, in the order of the axes of x."""
+    return tuple(items[place] for place in inverse(perm))
+
+
+@attribute()
+def to_rank(target: Ints, rank: int) -> Ints:
+    """The target of an Expand with ones before it, up to a rank."""
+    if len(target) > rank:
+        raise Unknown("of higher rank")
+    return (1,) * (rank - len(target)) + target
+
+
+@attribute()
+def spread_out(perm: Ints, axes: Ints) -> Ints:
+    """The permutation of as many axes more, which stay in these places."""
+    rest = [axis for axis in range(len(perm) + len(axes)) if axis not in axes]
+    places = iter(rest[axis] for axis in perm)
+    return tuple(axis if axis in axes else next(places) for axis in range(len(perm) + len(axes)))
+
+
+def _runs(value: Value, perm: Ints, target: Ints) -> list[Ints]:
+    """The sizes into which a Reshape splits each axis of a transposed value, in the order of its axes."""
+    sizes, runs, rest = [value.dim(axis) for axis in perm], [], list(target)
+    if min((*sizes, *rest), default=1) < 1:
+        raise Unknown("a size that is copied, inferred, or zero")
+    for size in sizes:
+        run: list[int] = []
+        count = 1
+        while rest and (not run or count < size):
+            run.append(rest.pop(0))
+            count *= run[-1]
+        if count != size or not run:
+            raise Unknown("sizes of two axes are put together")
+        runs.append(tuple(run))
+    if rest or all(len(run) == 1 for run in runs):
+        raise Unknown("nothing is split")
+    return runs
+
+
+@attribute()
+def split_before(value: Value, perm: Ints, target: Ints) -> Ints:
+    """The target that splits the axes of x as ``Reshape(Transpose(x, perm=perm), shape=target)`` splits them later."""
+    runs = _runs(value, perm, target)
+    return tuple(size for axis in inverse(perm) for size in runs[axis])
+
+
+@attribute()
+def split_order(value: Value, perm: Ints, target: Ints) -> Ints:
+    """The permutation of the axes that were split before it."""
+    runs = _runs(value, perm, target)
+    counts = [len(runs[axis]) for axis in inverse(perm)]
+    return tuple(sum(counts[:axis]) + place for axis in perm for place in range(counts[axis]))
+
+
+@attribute()
+def of_space(items: Ints, perm: Ints) -> Ints:
+    """What is said of each spatial axis of ``Transpose(x, perm=perm)``, in the order of those of x."""
+    return tuple(items[place - 2] for place in inverse(perm)[2:])
+
+
+@attribute()
+def pads_of_space(pads: Ints, perm: Ints) -> Ints:
+    """The pads of the spatial axes of ``Transpose(x, perm=perm)``, in the order of those of x."""
+    count = len(pads) // 2
+    return of_space(pads[:count], perm) + of_space(pads[count:], perm)
