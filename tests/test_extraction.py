@@ -165,6 +165,21 @@ def test_a_sum_in_every_order_is_proven_without_a_search(monkeypatch: pytest.Mon
     assert (solution.cost, solution.status) == (6.0, "optimal")
 
 
+def test_a_search_that_is_never_done_ends_with_its_effort() -> None:
+    # Each root needs one of four shared terms: a covering problem, of which the relaxation says little.
+    rng = random.Random(1)
+    terms = 60
+    node_class = [*range(terms), *(terms + asked for asked in range(240) for _ in range(4))]
+    children: list[tuple[int, ...]] = [() for _ in range(terms)]
+    children += [(term,) for _ in range(240) for term in rng.sample(range(terms), 4)]
+    problem = Problem(terms + 240, node_class, children, [1.0] * terms + [0.0] * 960, list(range(terms, terms + 240)))
+    program = formulate(opened(problem))
+    effort = Effort(0.1)
+    found = branch(program, 60.0, effort, 1_000_000)
+    assert effort.units == 0
+    assert 0 < found.bound < greedy(problem).cost
+
+
 @pytest.mark.parametrize(("rungs", "seed"), [(5, 197), (6, 48)])
 def test_what_reduced_costs_settle_to_the_last_class_is_solved(rungs: int, seed: int) -> None:
     check_solution(ladder(random.Random(seed), rungs))

@@ -13,8 +13,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from superopt.cost import CostModel, constant_nodes, cost, graph_cost, load, operands_of
-from superopt.costs import fusions
-from superopt.costs.grouping import groups
+from superopt.costs import fusions, grouping
+from superopt.costs.grouping import egraph_groups, groups
 from superopt.engine.saturate import Limits, saturate
 from superopt.errors import RuleError
 from superopt.extraction import extract
@@ -22,6 +22,7 @@ from superopt.lowering.lower import lower
 from superopt.models.model import load as load_model
 from superopt.numeric import settle
 from superopt.rule_text import parse as parse_rules
+from superopt.rules import RuleSet
 
 SHAPES = {
     "w": (16, 16, 3, 3), "b": (16,), "s": (16,), "t": (16,), "m": (16,), "v": (16,), "col": (16, 1, 1), "mw": (16, 24),
@@ -248,3 +249,16 @@ def test_a_wrong_form_is_one_line_that_names_its_place(text: str, what: str) -> 
         fusions.parse(text, "f.rules")
     assert str(error.value).startswith(what)
     assert "\n" not in str(error.value)
+
+
+def test_a_form_is_not_looked_for_without_its_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_for: list[fusions.Fusion] = []
+    monkeypatch.setattr(grouping, "found_at", lambda fusion, place, space: looked_for.append(fusion) or [])
+    forms = fusions.load("onnxruntime")
+    with_erf = f"{ERF} g = Mul(x, f) y = Mul(g, half)"
+    for nodes, found in (("g = Mul(x, x) y = Mul(g, x)", False), (with_erf, True)):
+        looked_for.clear()
+        egraph = saturate(lower(load_model(model_of(TEXT, nodes))).graph, RuleSet(), Limits(), 17).egraph
+        assert list(egraph_groups(egraph, forms, [])) == []
+        assert any("Erf" in form.operators for form in looked_for) == found
+        assert all("Tanh" not in form.operators for form in looked_for)

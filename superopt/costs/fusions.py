@@ -49,6 +49,12 @@ class Fusion:
         return left.op if isinstance(left, Apply) else ""
 
     @cached_property
+    def operators(self) -> frozenset[str]:
+        """The operators of the left side."""
+        slots = skeleton(self.rule.left).slots
+        return frozenset(slot.pattern.op for slot in slots if isinstance(slot.pattern, Apply))
+
+    @cached_property
     def asked(self) -> frozenset[str]:
         """The names that its conditions ask about."""
         conditions = (*self.rule.when, *self.rule.only_if)

@@ -119,13 +119,15 @@ def egraph_groups(egraph: EGraph, fusions: Fusions, operands: Sequence[Operand])
     if not fusions.forms:
         return
     space, types = EGraphSpace(egraph), [eclass.type for eclass in egraph.classes]
+    present = {node.op for eclass in egraph.classes if not eclass.constant for node in eclass.nodes}
+    # Looking for a form of several products takes long where they stand in every order; in vain if no Tanh is there.
     for owner, eclass in enumerate(egraph.classes):
         if eclass.constant:
             continue
         seen: set[tuple[tuple[int, int], ...]] = set()
         for op in dict.fromkeys(node.op for node in eclass.nodes):
             for fusion in fusions.by_root.get(op, ()):
-                for match in found_at(fusion, owner, space):
+                for match in found_at(fusion, owner, space) if fusion.operators <= present else ():
                     key = tuple(sorted(member.key for member in match.inside.values()))
                     if key not in seen and not _has_cycle(match.inside):  # the first form that fits
                         seen.add(key)

@@ -40,6 +40,11 @@ class Formulation:
     def children(self, variable: int) -> tuple[int, ...]:
         return self.items[self.owner[variable]][self.index[variable]].children
 
+    @property
+    def entries(self) -> int:
+        """The number of its coefficients."""
+        return len(self.owner) + sum(map(len, self.rows))
+
     def used(self, solution: Sequence[float]) -> dict[int, float]:
         """How much each class is used in a (fractional) solution."""
         return {owner: sum(solution[variable] for variable in mine) for owner, mine in self.of.items()}

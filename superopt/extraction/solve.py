@@ -40,6 +40,9 @@ _CUT_ROUNDS = 6
 _FIRST_BRANCH_NODES = 10
 _BRANCH_NODES = 2_000
 _BRANCH_ROUNDS = 12
+_FIRST_PROPAGATION = 0.1
+"""The share of the effort that clause learning gets before many branches: what it is good at takes it little."""
+
 _PROPAGATE_AT_MOST = 5_000
 """Items beyond which clause learning is of no use."""
 
@@ -240,7 +243,7 @@ def _offer_near(part: Part, program: Formulation, incumbent: _Incumbent, solutio
 
 def _exact(part: Part, program: Formulation, incumbent: _Incumbent, hint: Chosen, effort: Effort) -> float:
     """Improves the incumbent and proves a lower bound: by few branches, which suffice where the relaxation says much,
-    by clause learning, and then by many branches with cuts."""
+    by a little clause learning, by many branches with cuts, and by clause learning with what is left."""
     rest = incumbent.cost - part.cost
     low, more = 0.0, True
 
@@ -249,17 +252,24 @@ def _exact(part: Part, program: Formulation, incumbent: _Incumbent, hint: Chosen
 
     if not effort.spent:
         low, more = _branched(part, program, incumbent, effort, _FIRST_BRANCH_NODES)
-    if part.size <= _PROPAGATE_AT_MOST and not proven() and not effort.spent:
-        found = solvers.propagate(program, rest, effort, max(effort.units / 2, 0.1), hint)
+
+    def propagated(share: float) -> bool:
+        nonlocal low
+        if part.size > _PROPAGATE_AT_MOST or proven() or effort.spent:
+            return False
+        found = solvers.propagate(program, rest, effort, max(effort.units * share, 0.1), hint)
         low = max(low, found.bound)
         if found.chosen is not None:
             incumbent.offer(part, found.chosen)
-        more = True
+        return True
+
+    more = propagated(_FIRST_PROPAGATION) or more
     for _ in range(_BRANCH_ROUNDS):
         if not more or proven() or effort.spent:
             break
         bound, more = _branched(part, program, incumbent, effort, _BRANCH_NODES)
         low = max(low, bound)
+    propagated(1.0)
     return part.cost + low
 
 

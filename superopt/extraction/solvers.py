@@ -25,6 +25,11 @@ _UNITS = 10**9
 _ITERATIONS_A_UNIT = 20_000
 """Simplex iterations that count as much as one unit of CP-SAT's deterministic time (about a second)."""
 
+_ROUND_ENTRIES_A_UNIT = 400_000
+_NODE_ENTRIES_A_UNIT = 4_000_000
+"""Entries of the matrix for which a round of cuts at HiGHS' first node, and anything at a later one, takes less than a
+unit: HiGHS takes no limit of iterations for an integer program, and asks after each of these whether to go on."""
+
 
 @dataclass
 class Effort:
@@ -140,9 +145,20 @@ def branch(program: Formulation, upper: float, effort: Effort, nodes: int) -> Fo
     for option, value in (("mip_rel_gap", 0.0), ("mip_abs_gap", _SCALE * 1e-9), ("mip_feasibility_tolerance", 1e-9)):
         solver.setOptionValue(option, value)
     solver.setOptionValue("mip_max_nodes", nodes)
+    entries = program.entries
+    spent = 0.0
+
+    def asked(event: Any) -> None:
+        nonlocal spent
+        spent += entries / (_ROUND_ENTRIES_A_UNIT if event.data_out.mip_node_count < 1 else _NODE_ENTRIES_A_UNIT)
+        event.interrupt(spent > effort.units)
+
+    solver.cbMipInterrupt += asked
     solver.run()
     info = solver.getInfo()
     effort.units -= max(int(info.simplex_iteration_count), 1) / _ITERATIONS_A_UNIT
+    if solver.getModelStatus() == highspy.HighsModelStatus.kInterrupt:
+        effort.units = 0.0
     effort.timed_out = effort.timed_out or solver.getModelStatus() == highspy.HighsModelStatus.kTimeLimit
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     best = chosen(program, solver.getSolution().col_value) if feasible else None
