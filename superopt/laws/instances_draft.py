@@ -98,10 +98,14 @@ def _admitted(pattern: Apply, draft: Draft, hint: TensorType | None, output: int
             kept = draft.bound
         else:
             draft.forget(kept)
-        found = _applied(pattern, draft, hint, output, inner)
-        if draft.admits(draft, before):
+        found = _applied(pattern, draft, hint, output, inner, before)
+        if not isinstance(found, _NotAdmitted):
             return found
     raise Rejected("its conditions do not hold")
+
+
+class _NotAdmitted:
+    """Comes out in the place of a type where conditions do not hold: these are asked first, types cost more."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +155,11 @@ def _below(pattern: Apply, draft: Draft, hint: TensorType | None, output: int) -
     return _Inner(tuple(known), soft)
 
 
-def _applied(pattern: Apply, draft: Draft, hint: TensorType | None, output: int, inner: _Inner) -> ValueType:
-    """Draws the variables among an operator's arguments, and its attributes. Raises Rejected where none are found."""
+def _applied(
+    pattern: Apply, draft: Draft, hint: TensorType | None, output: int, inner: _Inner, before: frozenset[str]
+) -> ValueType | _NotAdmitted:
+    """Draws the variables among an operator's arguments, and its attributes, such that what can be told of conditions
+    since ``before`` holds. Raises Rejected where none are found that go together."""
     fixed, _, everywhere, later = _attributes(pattern, draft)
     absent = frozenset(place for place, arg in enumerate(pattern.args) if isinstance(arg, Absent))
     known: list[TensorType | None] = [
@@ -170,9 +177,14 @@ def _applied(pattern: Apply, draft: Draft, hint: TensorType | None, output: int,
                 _bind(pattern, place, _proposed(proposal.shapes, place, dtype), draft, known)
             known = [_known(arg, draft) or known[place] for place, arg in enumerate(pattern.args)]
         values = _complete(pattern, proposal.attrs, {**fixed, **kept}, later, draft)
+        unsettled = draft.bound
+        _name(pattern, values, draft)
+        if not draft.admits(draft, before):
+            return _NotAdmitted()
         try:
             result = infer(pattern.op, Attrs.of(values), known, [place not in absent for place in range(len(known))])
         except InferenceError:
+            draft.forget(unsettled)
             continue
         _settle(pattern, values, known, draft)
         return result
@@ -276,14 +288,18 @@ def _complete(
     return values
 
 
-def _settle(pattern: Apply, values: Mapping[str, AttrValue], known: list[TensorType | None], draft: Draft) -> None:
-    """Binds the names of attributes, and remembers what is an index into how many."""
+def _name(pattern: Apply, values: Mapping[str, AttrValue], draft: Draft) -> None:
+    """Binds the names of attributes."""
     named = {name for name, _ in pattern.attrs}
     for name, expr in pattern.attrs:
         if isinstance(expr.tree, ast.Name) and expr.tree.id not in draft.attrs and name in values:
             draft.attrs[expr.tree.id] = values[name]
     if pattern.rest is not None and pattern.rest not in draft.bundles:
         draft.bundles[pattern.rest] = Attrs.of({name: value for name, value in values.items() if name not in named})
+
+
+def _settle(pattern: Apply, values: Mapping[str, AttrValue], known: list[TensorType | None], draft: Draft) -> None:
+    """Remembers what was chosen, and what is an index into how many."""
     for name, value in values.items():
         if isinstance(value, tuple):
             draft.dice.remember(f"{name}{len(value) // 2 if name == 'pads' else len(value)}", value)
