@@ -22,6 +22,7 @@ from superopt.options import Options
 from superopt.progress import Clock
 from superopt.rules import RuleSet
 from superopt.search.kept import Kept, with_groups_kept
+from superopt.search.spelling import respelled
 from superopt.terms import TermGraph, ValueType
 
 _DEARER = 4.0
@@ -240,7 +241,7 @@ class Search:
             if len(found) < count and left > 0:
                 known = [first, *found]
                 found += several(extractor, count - len(found), kept=known, differ=differ, effort=effort, seconds=left)
-        return [replace(extraction, classes=kept.classes(extraction.classes)) for extraction in found]
+        return [self._settled(extraction, kept, cost_model) for extraction in found]
 
     def within_bounds(self, saturation: Saturation, cost_model: CostModel, extraction: Extraction) -> Found | None:
         """The model of what was chosen, if it has not grown too much. Weights are made only where that may be."""
@@ -266,7 +267,12 @@ class Search:
                 effort=effort,
                 seconds=self._time_to_extract(kept.egraph.size),
             )
-        return replace(extraction, classes=kept.classes(extraction.classes))
+        return self._settled(extraction, kept, cost_model)
+
+    def _settled(self, extraction: Extraction, kept: Kept, cost_model: CostModel) -> Extraction:
+        """A choice from what is extractable as one of the saturated e-graph, as the runtime had best read it."""
+        plain = replace(extraction, classes=kept.classes(extraction.classes))
+        return respelled(plain, kept.egraph, cost_model, self.sizes)
 
     def _made(self, saturation: Saturation, extraction: Extraction, cost_model: CostModel) -> Found:
         egraph = saturation.egraph
