@@ -207,6 +207,14 @@ def test_siblings_are_merged_once_as_a_set() -> None:
     assert parse_type("float32[1,15,3,3]") in [eclass.type for eclass in merged]
 
 
+def test_siblings_of_eight_layers_of_attention_are_one_set() -> None:
+    # Query, key and value of every layer of TASO's BERT, and its output, are products of one input.
+    result = run(branches(25), SIBLINGS)
+    assert result.matches == {"merge": 1}
+    merged = [eclass for eclass in result.egraph.classes if any(node.rule == "merge" for node in eclass.nodes)]
+    assert parse_type("float32[1,325,3,3]") in [eclass.type for eclass in merged]
+
+
 def test_a_sibling_that_does_not_fit_is_left_out() -> None:
     result = run(branches(4, odd=1), SIBLINGS)
     merged = [any(node.op == "Project" for node in result.egraph.classes[root].nodes) for root in result.egraph.roots]

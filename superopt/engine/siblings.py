@@ -23,7 +23,7 @@ from superopt.shapes import infer, join
 from superopt.terms import ABSENT, CONST, INPUT, Attrs, Node, ValueType
 from superopt.values import Unknown, Value
 
-MAX_SIBLINGS = 16
+MAX_SIBLINGS = 32
 """Sets larger than this are merged in part: the first ones. (How long the engine takes to learn of an operator grows
 with the cube of the number of its arguments.)"""
 
