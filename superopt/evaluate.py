@@ -18,6 +18,7 @@ from superopt.models.divisions import divisions, trapped
 from superopt.models.extent import largest_value, most_bytes
 from superopt.models.functions import is_endless
 from superopt.models.model import Model, serialized
+from superopt.models.tensors import constant_of_tensor, is_external, is_linked
 from superopt.probe import is_risky, outlives, signal_of_loading
 from superopt.sessions import CPU, judging_options, session_options
 
@@ -30,6 +31,10 @@ _NATIVE = frozenset("?bBhHiIlLqQefdOUS")
 """Kinds of numpy dtypes that onnxruntime takes and gives as they are; ml_dtypes' go by their bytes."""
 
 
+TOO_LARGE = "too large to be run here"
+"""What the error says where a value would be."""
+
+
 class Runner:
     """A model loaded into onnxruntime, ready to run."""
 
@@ -38,13 +43,15 @@ class Runner:
         model: Model | onnx.ModelProto,
         *,
         optimized: bool = False,
+        prepacked: bool = False,
         threads: int = 1,
         libraries: Sequence[str] = (),
         profile: Path | None = None,
     ) -> None:
         """Raises EvaluationError where onnxruntime does not load the model.
 
-        Without optimization nothing is fused, folded or prepacked, and sums are taken in one order by one thread.
+        Without optimization nothing is fused or folded, nor prepacked where that is not asked for, and sums are taken
+        in one order by one thread.
         ``threads`` counts for an optimized model; 0 is onnxruntime's own choice. ``libraries`` of custom operators are
         the model's own where it is a ``Model``. ``profile`` begins the name of the file that
         ``session.end_profiling()`` writes.
@@ -53,9 +60,12 @@ class Runner:
         if is_endless(proto):
             raise EvaluationError("its functions call each other without end, or are far too many when written out")
         self._model = model if isinstance(model, Model) else Model(proto, libraries=tuple(libraries))
-        self._sized = not optimized
-        self._fitting: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
-        options = session_options(optimized=True, threads=threads) if optimized else judging_options()
+        self.most = None if optimized else most_bytes()
+        """The bytes that a value may have where a model is run that was not run on the same inputs before."""
+        self._largest: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
+        options = (
+            session_options(optimized=True, threads=threads) if optimized else judging_options(prepacked=prepacked)
+        )
         if profile is not None:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile)
@@ -87,7 +97,7 @@ class Runner:
         for a single value (the system ends who asks for that), and where it would end the process over an empty
         input."""
         self._check_size(feed)
-        if any(array.size == 0 for value in feed.values() for array in arrays_of(value)):
+        if is_empty(feed):
             _check_empty(self._model, feed)
         try:
             if self._plain_outputs and all(_is_native(value) for value in feed.values()):
@@ -101,15 +111,13 @@ class Runner:
 
     def _check_size(self, feed: Feed) -> None:
         """Raises EvaluationError where a value would be too large; asks ONNX once for inputs of the same shapes."""
-        if not self._sized:
+        if self.most is None:
             return
         known = _shapes(feed)
-        if known in self._fitting:
-            return
-        largest = largest_value(self._model.proto, dict(known))
-        if largest > most_bytes():
-            raise EvaluationError(f"a value of {largest:,} bytes, too large to be run here")
-        self._fitting.add(known)
+        if known not in self._largest:
+            self._largest[known] = largest_value(self._model.proto, dict(known))
+        if self._largest[known] > self.most:
+            raise EvaluationError(f"a value of {self._largest[known]:,} bytes, {TOO_LARGE}")
 
 
 def _shapes(feed: Feed) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -126,7 +134,7 @@ _TRIED: dict[tuple[int, tuple[tuple[str, tuple[int, ...]], ...]], str | None] = 
 def _check_empty(model: Model, feed: Feed) -> None:
     """Raises EvaluationError where onnxruntime does not outlive an input without elements."""
     graph = model.proto.graph
-    form = (*(node.SerializeToString() for node in graph.node), *((t.name, *t.dims) for t in graph.initializer))
+    form = (*(_without_values(node) for node in graph.node), *((t.name, *t.dims) for t in graph.initializer))
     key = (hash(form), _shapes(feed))
     if key not in _TRIED:
         if model.proto.ByteSize() + sum(value.nbytes for value in model.held.values()) > _MOST_TRIED:
@@ -137,6 +145,14 @@ def _check_empty(model: Model, feed: Feed) -> None:
         _TRIED[key] = outlives(serialized(model), held, feed, _folder(model), model.libraries)
     if _TRIED[key] is not None:
         raise EvaluationError(f"onnxruntime does not run it: {_TRIED[key]}")
+
+
+def _without_values(node: onnx.NodeProto) -> tuple[object, ...]:
+    """All of a node but the numbers in a tensor that it holds."""
+    held = [attribute for attribute in node.attribute if attribute.HasField("t")]
+    rest = (attribute.SerializeToString() for attribute in node.attribute if not attribute.HasField("t"))
+    dims = ((attribute.name, *attribute.t.dims) for attribute in held)
+    return (node.op_type, node.domain, *node.input, "", *node.output, *rest, *dims)
 
 
 def _folder(model: Model) -> str:
@@ -173,10 +189,15 @@ def check_libraries(paths: Sequence[str]) -> None:
 
 
 def _add_held(model: Model, options: ort.SessionOptions) -> list[ort.OrtValue]:
-    """Gives a session the weights that lie in no file, without a copy; they must live as long as it does."""
-    stored = {tensor.name for tensor in model.proto.graph.initializer}
-    names = [name for name in model.held if name in stored]
-    values = [_ort_value(model.held[name].array(), model.held[name].type.dtype) for name in names]
+    """Gives a session the weights that lie in no file, or where it would not follow a link, without a copy; they must
+    live as long as it does."""
+    given = {}
+    for tensor in model.proto.graph.initializer:
+        if tensor.name in model.held:
+            given[tensor.name] = model.held[tensor.name]
+        elif model.folder is not None and is_external(tensor) and is_linked(tensor, model.folder):
+            given[tensor.name] = constant_of_tensor(tensor, model.folder)
+    names, values = list(given), [_ort_value(value.array(), value.type.dtype) for value in given.values()]
     if names:
         options.add_external_initializers(names, values)
     return values
@@ -227,6 +248,11 @@ def arrays_of(value: Value) -> list[np.ndarray[Any, Any]]:
     if isinstance(value, (list, tuple)):
         return [array for item in value for array in arrays_of(item)]
     return [np.asarray(value)]
+
+
+def is_empty(feed: Feed) -> bool:
+    """Whether some tensor has no elements."""
+    return any(array.size == 0 for value in feed.values() for array in arrays_of(value))
 
 
 def same_bits(left: Value, right: Value) -> bool:

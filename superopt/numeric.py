@@ -12,7 +12,7 @@ from superopt.errors import EvaluationError, NumericError, RangeError
 from superopt.evaluate import Runner
 from superopt.kernels import FLOAT64, Array, apply, dtype_of
 from superopt.models.tensors import constant_of_array
-from superopt.operators import STAYS
+from superopt.operators import FORMS, STAYS
 from superopt.reference import OpaqueRunner, round_to
 from superopt.rounding import rounding_bound
 from superopt.term_model import term_model, value_name
@@ -274,17 +274,48 @@ def replaced(graph: TermGraph, made: Mapping[int, Constant]) -> TermGraph:
     return TermGraph(tuple(nodes), tuple(types), tuple(place[root] for root in graph.roots), constants, opaque)
 
 
-def settle(graph: TermGraph, threshold: int | None = 4096, context: onnx.ModelProto | None = None) -> TermGraph:
+def computed_weights(graph: TermGraph) -> frozenset[int]:
+    """The constant terms that are computed anew in each run and are weights of a product.
+
+    Once such a weight is a constant of the model, onnxruntime packs it when it loads the model, and may then take a
+    kernel that adds in another order (MatMul with a single row does): the same numbers, other last bits.
+    """
+    constant = constant_terms(graph)
+    products = {node for node in graph.nodes if node.op in FORMS and FORMS[node.op].made == "bilinear"}
+    weights = [arg for node in products for arg in node.args[1:]]
+    used = [*weights, *(arg for node in graph.nodes if node.op == OPAQUE for arg in node.args)]
+    return frozenset(
+        arg
+        for arg in used
+        if arg != ABSENT and constant[arg] and graph.nodes[arg].op != CONST and _is_weight(graph, arg)
+    )
+
+
+def _is_weight(graph: TermGraph, term: int) -> bool:
+    kind = graph.types[term]
+    return isinstance(kind, TensorType) and kind.rank is not None and kind.rank >= 2 and "float" in kind.dtype
+
+
+def settle(
+    graph: TermGraph,
+    threshold: int | None = 4096,
+    context: onnx.ModelProto | None = None,
+    kept: frozenset[int] = frozenset(),
+) -> TermGraph:
     """The graph with what was constant in the original as constants: the bits that onnxruntime gives, unoptimized.
 
-    A term is settled where its bytes are no more than those it is made of plus ``threshold`` (None: however large).
-    What onnxruntime does not run stays an operator. ``context`` is the model that opaque operators come from.
+    A term is settled where its bytes are no more than those it is made of plus ``threshold`` (None: however large),
+    and it is not to be ``kept``. What onnxruntime does not run stays an operator. ``context`` is the model that opaque
+    operators come from.
     """
-    return replaced(graph, settled(graph, threshold, context))
+    return replaced(graph, settled(graph, threshold, context, kept))
 
 
 def settled(
-    graph: TermGraph, threshold: int | None = 4096, context: onnx.ModelProto | None = None
+    graph: TermGraph,
+    threshold: int | None = 4096,
+    context: onnx.ModelProto | None = None,
+    kept: frozenset[int] = frozenset(),
 ) -> dict[int, Constant]:
     """The terms that ``settle`` makes constants, and their values."""
     constant = constant_terms(graph)
@@ -300,7 +331,7 @@ def settled(
             bytes_of[index] = graph.constants[str(node.attrs["key"])].nbytes
         elif isinstance(kind, TensorType) and kind.is_static and kind.dtype != "string":
             size = Constant("", kind, lambda: np.zeros(0)).nbytes
-            if threshold is None or size <= source + threshold:
+            if index not in kept and (threshold is None or size <= source + threshold):
                 chosen.append(index)
                 bytes_of[index] = size
     if not chosen:

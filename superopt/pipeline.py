@@ -19,6 +19,7 @@ from superopt.extraction.interchange import egraph_text
 from superopt.inputs.feeds import Feeds
 from superopt.laws import classes
 from superopt.laws.trust import lawful
+from superopt.lowering.lower import lower
 from superopt.models.interface import interface_difference
 from superopt.models.model import Model, load
 from superopt.options import Feed, Options, options
@@ -182,6 +183,8 @@ def verify(
 def compared(original: Model, new: Model, chosen: Options, clock: Clock) -> Verification:
     """Whether two loaded models agree; not asked of the runtime where their interfaces differ."""
     right, other = with_libraries(original, chosen), with_libraries(new, chosen)
+    for model in (right, other):
+        lower(model)  # for what is broken in it: that is no difference
     difference = interface_difference(right.proto, other.proto)
     if difference is not None:
         return Verification(False, True, difference, chosen.numeric)

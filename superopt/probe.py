@@ -31,18 +31,17 @@ _RUN = """
 import pickle, sys, onnxruntime
 folder, *libraries = sys.argv[1:]
 data, held, feed = pickle.load(sys.stdin.buffer)
-levels = onnxruntime.GraphOptimizationLevel
-for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_ALL):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = level
-    if folder:
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    for library in libraries:
-        options.register_custom_ops_library(library)
-    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in held.values()]
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 4
+options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+if folder:
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+for library in libraries:
+    options.register_custom_ops_library(library)
+values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in held.values()]
+if held:
     options.add_external_initializers(list(held), values)
-    onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"]).run(None, feed)
+onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"]).run(None, feed)
 """
 
 _LONGEST = 60.0
@@ -76,7 +75,7 @@ def outlives(
     folder: str = "",
     libraries: Sequence[str] = (),
 ) -> str | None:
-    """None where a process runs a model on a feed, without and with optimizations; else what became of it.
+    """None where a process runs a model on a feed, without optimizations; else what became of it.
 
     ``held`` are values of initializers that are not in ``data``. In onnxruntime 1.32, GRU ends the process where the
     batch is empty.

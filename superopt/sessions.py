@@ -27,9 +27,11 @@ def session_options(*, optimized: bool, threads: int) -> onnxruntime.SessionOpti
     return options
 
 
-def judging_options() -> onnxruntime.SessionOptions:
-    """Nothing is fused, folded or prepacked, and sums are taken in one order by one thread."""
+def judging_options(*, prepacked: bool = False) -> onnxruntime.SessionOptions:
+    """Nothing is fused or folded, and sums are taken in one order by one thread. Nor is anything ``prepacked``, unless
+    that is asked for: kernels then may add in another order where a weight is constant."""
     options = session_options(optimized=False, threads=1)
-    options.add_session_config_entry("session.disable_prepacking", "1")
+    if not prepacked:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options

@@ -15,6 +15,7 @@ import onnx.backend.test.case.node as node_cases
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import superopt
 from superopt.emitting.emit import emit
 from superopt.errors import InferenceError
 from superopt.lowering.lower import Lowered, lower
@@ -498,3 +499,33 @@ def test_emission_is_repeatable() -> None:
         lowered = lower(load(CASES / name / "model.onnx"))
         first, second = (serialized(emit(lowered, lowered.graph, reuse_nodes=False)) for _ in range(2))
         assert first == second
+
+
+def test_nodes_that_stay_keep_name_doc_and_metadata() -> None:
+    """Opaque ones that say the same, one before an output's Identity, and that Identity where an output needs it."""
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 17, "other": 1]>
+    g (float[n, 4] x) => (float[n, 4] y, float[k] first, float[l] second, float[m] third, float[n, 4] z, float[n, 4] v)
+    <float two = {2}, float[4] w = {1, 2, 3, 4}, float[2] a = {1, 2}, float[2] b = {3, 4}, float[2] c = {5, 6}> {
+        s = Mul(x, two)
+        t = Mul(s, w)
+        r = Relu(t)
+        first = other.Alike(a, r)
+        second = other.Alike(b, r)
+        third = other.Alike(c, r)
+        y = Identity(r)
+        z = Neg(x)
+        v = Identity(z)
+    }""")
+    for node in proto.graph.node:
+        node.name = node.doc_string = f"the {node.op_type} of {node.output[0]}"
+        node.metadata_props.add(key="of", value=node.output[0])
+    result = superopt.optimize(proto, select="modelled").model
+    known = {node.name: node for node in proto.graph.node}
+    assert len(result.graph.node) < len(proto.graph.node)
+    for node in result.graph.node:
+        assert node.name in known
+        assert node.doc_string == node.name
+        assert list(node.metadata_props) == list(known[node.name].metadata_props)
+    assert {"the Relu of r", "the Alike of second", "the Alike of third", "the Identity of v"} <= {
+        node.name for node in result.graph.node
+    }

@@ -522,3 +522,33 @@ def test_what_ends_onnxruntime_does_not_end_us() -> None:
         Runner(model, optimized=True)
     except EvaluationError as error:
         assert "end the process (signal 11)" in str(error)  # noqa: PT017 - newer versions do not raise
+
+
+def test_a_model_in_a_hugging_face_cache_is_read_through_its_links(tmp_path: Path) -> None:
+    """Links from a snapshot into the blobs of its own repository, and nowhere else."""
+    repository, secret = tmp_path / "models--one", tmp_path / "secret.bin"
+    snapshot, blobs = repository / "snapshots" / "abc" / "onnx", repository / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "1").write_bytes(external("data.bin").SerializeToString())
+    (blobs / "2").write_bytes(np.asarray([1, 2], np.float32).tobytes())
+    secret.write_bytes(bytes(8))
+    (snapshot / "m.onnx").symlink_to("../../../blobs/1")
+    (snapshot / "data.bin").symlink_to("../../../blobs/2")
+    read = load(snapshot / "m.onnx")
+    assert Runner(read).run({"x": np.ones(2, np.float32)})["y"].tolist() == [2, 3]
+    assert superopt.optimize(snapshot / "m.onnx", select="modelled").report["verified"]
+    (snapshot / "data.bin").unlink()
+    (snapshot / "data.bin").symlink_to(secret)
+    with pytest.raises(ModelError, match="leads out of"):
+        load(snapshot / "m.onnx")
+
+
+@pytest.mark.parametrize("broken_first", [True, False])
+def test_a_broken_model_is_no_difference(folder: Path, capsys: pytest.CaptureFixture[str], broken_first: bool) -> None:
+    bad = broken(data_type=TensorProto.FLOAT, dims=[1000], raw_data=bytes(4))
+    (folder / "bad.onnx").write_bytes(bad.SerializeToString())
+    (folder / "good.onnx").write_bytes(of(relu()).SerializeToString())
+    names = ["bad.onnx", "good.onnx"] if broken_first else ["good.onnx", "bad.onnx"]
+    assert run("verify", *names) == 2
+    assert "bad.onnx: tensor" in capsys.readouterr().err

@@ -15,6 +15,7 @@ import superopt
 from superopt import evaluate
 from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import Runner, same_bits
+from superopt.inputs.derived_sizes import with_derived
 from superopt.inputs.feeds import load_feed
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
@@ -240,7 +241,7 @@ def test_special_values_come_last_among_floats_alone() -> None:
 
 def test_model_that_runs_on_nothing_says_why() -> None:
     model = model_of([helper.make_node("Reshape", ["x", "s"], ["y"])], {"x": (FLOAT, [3])}, {"s": np.asarray([2, 2])})
-    with pytest.raises(EvaluationError, match=r"no inputs were found that it runs with; the first try was x\[3\]: "):
+    with pytest.raises(EvaluationError, match=r"no inputs were found that it runs with; one try was x\[3\]: "):
         sample(model)
 
 
@@ -372,3 +373,35 @@ def test_inputs_beyond_all_memory_are_not_made_up(rows: int) -> None:
     with pytest.raises(EvaluationError, match="numbers to make up"):
         sample(load(model))
     assert superopt.optimize(model).report["verified"]
+
+
+@pytest.mark.parametrize(
+    ("symbols", "sizes", "derived"),
+    [
+        (["past", "seq", "past + seq"], {"past": 3, "seq": 2}, {"past + seq": 5}),
+        (["n", "2*n", "n//3", "n-20"], {"n": 10}, {"2*n": 20, "n//3": 3, "n-20": 0}),
+        (["past_len", "seq_len", "total_len"], {"past_len": 7, "seq_len": 1}, {"total_len": 8}),
+        (["past_seq", "past_seq + 1"], {"past_seq": 0}, {"past_seq + 1": 1}),
+        (["a+b", "a"], {"a": 1, "a+b": 4}, {}),
+        (["n", "n**n", "f(n)", "n.m+1", "-n"], {"n": 2}, {}),
+        (["total", "seq", "past_a", "past_b"], {"seq": 1}, {}),
+    ],
+)  # fmt: skip
+def test_symbols_that_follow_from_others(symbols: list[str], sizes: dict[str, int], derived: dict[str, int]) -> None:
+    assert with_derived(sizes, symbols) == {**sizes, **derived}
+
+
+def test_images_in_which_every_pixel_attends_to_every_other_are_small() -> None:
+    nodes = [
+        helper.make_node("Reshape", ["x", "s"], ["f"]),
+        helper.make_node("Transpose", ["f"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["t", "f"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["y"], axis=-1),
+    ]
+    model = model_of(nodes, {"x": (FLOAT, [1, 3, "height", "width"])}, {"s": np.asarray([1, 3, -1])})
+    feeds = sample(model).feeds
+    assert [feed.dims["height"] for feed in feeds] == [64, 32, 64]
+    # Where nothing smaller runs, what is large is run.
+    nodes = [helper.make_node("MatMul", ["t", "x"], ["y"])]
+    large = model_of(nodes, {"t": (FLOAT, ["n", 6000, 1]), "x": (FLOAT, [1, 1, 6000])})
+    assert sample(large).feeds[0].dims == {"n": 1}

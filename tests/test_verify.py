@@ -409,3 +409,21 @@ def test_a_sequence_may_be_longer_on_another_feed() -> None:
     assert report["verified"]
     assert report["changed"]
     assert len(report["feeds"]) > 1
+
+
+def test_bits_are_the_same_with_weights_prepacked() -> None:
+    """A product of one row with a weight that is constant takes another kernel than with one that is computed."""
+    w = np.random.default_rng(0).standard_normal((50, 64)).astype(np.float32)
+    turned = model_of(
+        [helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]), helper.make_node("MatMul", ["x", "t"], ["y"])],
+        {"w": w}, ["batch", "seq", 64],
+    )  # fmt: skip
+    folded = model_of([helper.make_node("MatMul", ["x", "t"], ["y"])], {"t": w.T.copy()}, ["batch", "seq", 64])
+    feeds = sample(turned, edge_sizes=True)
+    assert verify(turned, folded, feeds).agree
+    verdict = verify(turned, folded, feeds, "exact")
+    assert not verdict.agree
+    assert "with weights prepacked" in verdict.reason
+    result = superopt.optimize(turned.proto, numeric="exact", select="modelled")
+    assert result.report["verified"]
+    assert not result.report["problems"]

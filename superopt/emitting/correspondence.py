@@ -30,18 +30,21 @@ def same_values(
     classes: Sequence[int],
     made: TermGraph,
 ) -> dict[int, int]:
-    """The first term of ``original`` that each term of ``made`` has the value of, where there is one.
+    """The term of ``original`` that each term of ``made`` has the value of, where there is one: the first of the same
+    operator, else the first.
 
     ``settled`` came of ``original``, and ``made`` of ``chosen``, by replacing terms by constants. ``class_of`` is the
     class of each settled term, ``classes`` that of each chosen one: terms of a class are equal. Constants are told by
     their content, not here.
     """
-    first: dict[int, int] = {}
+    equal: dict[int, list[int]] = {}
     for before, after in sorted(replaced_places(original, settled).items()):
         if settled.nodes[after].op != CONST:
-            first.setdefault(class_of[after], before)
+            equal.setdefault(class_of[after], []).append(before)
     same: dict[int, int] = {}
     for before, after in sorted(replaced_places(chosen, made).items()):
-        if made.nodes[after].op != CONST and classes[before] in first:
-            same.setdefault(after, first[classes[before]])
+        known = equal.get(classes[before])
+        if made.nodes[after].op != CONST and known:
+            alike = (term for term in known if original.nodes[term].op == made.nodes[after].op)
+            same.setdefault(after, next(alike, known[0]))
     return same

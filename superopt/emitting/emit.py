@@ -33,7 +33,7 @@ def emit(
     twins = _twins(lowered.graph, graph, live)
     if reuse_nodes and lowered.in_order and _is_unchanged(lowered, graph, live, twins):
         return lowered.model
-    known = {**(same or {}), **dict(zip(graph.roots, lowered.graph.roots, strict=True)), **twins}
+    known = {**dict(zip(graph.roots, lowered.graph.roots, strict=True)), **(same or {}), **twins}
     captured = _captured(lowered, graph, live)
     names = name_values(lowered, graph, live, known, captured)
     writer = NodeWriter(lowered, graph, live, known, twins if reuse_nodes else {}, captured, names)

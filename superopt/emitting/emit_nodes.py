@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,10 @@ class NodeWriter:
         self._fresh = FreshNames(all_names(lowered.model.proto) | lowered.model.reserved)
         self._taken = set(self._names.values()) | {name for name, _ in names.aliases}
         self._named: set[int | None] = {self._source(term) for term in self._twins}
+        self._sources_of: defaultdict[str, set[int]] = defaultdict(set)
+        for term, original in enumerate(lowered.graph.nodes):
+            if original.op == OPAQUE and term in lowered.sources:
+                self._sources_of[str(original.attrs["key"])].add(lowered.sources[term])
         self._ranks: dict[int, int] = {}
         self._nodes: list[tuple[int, onnx.NodeProto]] = []
         self._constants: dict[str, Constant] = {}
@@ -78,7 +83,7 @@ class NodeWriter:
     def finished(self) -> Written:
         """All that was written, with the nodes that give outputs a second name."""
         for name, term in self._aliases:
-            self._nodes.append((self._ranks[term], self._identity(self._name(term, name), name)))
+            self._nodes.append((self._ranks[term], self._second_name(self._name(term, name), name)))
         for term in self._graph.roots:
             self._name(term, "output")
         return Written(self._nodes, self._constants, {name: term for term, name in self._names.items()})
@@ -90,8 +95,9 @@ class NodeWriter:
         return max((self._ranks[arg] for arg in node.args if arg != ABSENT), default=-1)
 
     def _source(self, term: int) -> int | None:
-        """The original node that makes this value, by index."""
-        old = self._same.get(term)
+        """The original node that makes this value, by index; that of a bundle makes the values that are read of it."""
+        values = [term, *self._projections.get(term, {}).values()]
+        old = next((self._same[value] for value in values if value in self._same), None)
         if old is None:
             return None
         node = self._lowered.graph.nodes[old]
@@ -151,9 +157,7 @@ class NodeWriter:
         return _renamed(original, inputs, self._outputs(term, original.output, original.name or original.op_type))
 
     def _opaque(self, term: int, node: Node) -> onnx.NodeProto:
-        source = self._lowered.opaque_sources[str(node.attrs["key"])]
-        if term in self._twins:
-            source = self._lowered.sources[self._twins[term]]
+        source = self._opaque_source(term, str(node.attrs["key"]))
         original = self._originals[source]
         base = original.name or original.op_type
         inputs = ["" if arg == ABSENT else self._name(arg, f"{base}_input") for arg in node.args]
@@ -176,6 +180,13 @@ class NodeWriter:
                 written.name = self._fresh.make(written.name)
             self._named.add(source)
         return written
+
+    def _opaque_source(self, term: int, key: str) -> int:
+        """The original node that an opaque term is: of several that say the same, the one that makes its values."""
+        if term in self._twins:
+            return self._lowered.sources[self._twins[term]]
+        source = self._source(term)
+        return source if source in self._sources_of[key] else self._lowered.opaque_sources[key]
 
     def _anew(self, term: int, node: Node) -> onnx.NodeProto:
         """A node from the normal form; it has the name of the original's node for this value, if that is alike."""
@@ -218,6 +229,13 @@ class NodeWriter:
     def _constant_at(self, term: int) -> Constant | None:
         node = self._graph.nodes[term] if term != ABSENT else None
         return self._graph.constants[str(node.attrs["key"])] if node is not None and node.op == CONST else None
+
+    def _second_name(self, source: str, target: str) -> onnx.NodeProto:
+        """An Identity that makes an output: the original's where it has one there."""
+        for node in self._originals:
+            if node.op_type == "Identity" and list(node.output) == [target]:
+                return _renamed(node, [source], [target])
+        return self._identity(source, target)
 
     def _identity(self, source: str, target: str) -> onnx.NodeProto:
         return helper.make_node("Identity", [source], [target], self._fresh.make(f"Identity_{target}"))

@@ -6,7 +6,8 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from superopt.inputs.wanted import WantedInput
+from superopt.inputs.derived_sizes import expressions
+from superopt.inputs.wanted import WantedInput, symbols_of
 
 SIZES: Mapping[str, tuple[int, ...]] = {
     "batch": (1, 2, 4),
@@ -26,17 +27,19 @@ SMALL_SIZES: Mapping[str, tuple[int, ...]] = {**SIZES, "spatial": (16, 8, 32, 64
 
 _BATCH = re.compile(r"batch|^b$|^bs$", re.IGNORECASE)
 _TIME = re.compile(r"seq|time|frames|len|tokens|^t$|^s$", re.IGNORECASE)
+_PAST = re.compile(r"past|cache", re.IGNORECASE)
 _SPATIAL = re.compile(r"height|width|^h$|^w$", re.IGNORECASE)
 
 
 def kinds_of(
     inputs: Sequence[WantedInput], choices: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """What every symbol seems to be, and the sizes to try for it."""
+    """What every symbol that is free seems to be, and the sizes to try for it."""
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    derived = expressions(symbols_of(inputs))
     for item in inputs:
         for axis, dim in enumerate(item.dims or ()):
-            if isinstance(dim, str) and dim not in found:
+            if isinstance(dim, str) and dim not in found and dim not in derived:
                 kind, first = _kind(item, axis, dim)
                 found[dim] = (kind, (first,) if first is not None else choices[kind])
     return found
@@ -53,6 +56,8 @@ def _kind(item: WantedInput, axis: int, symbol: str) -> tuple[str, int | None]:
         return "channel", item.role.channels
     if axis == rank - 1 and rank > 1 and item.role.features is not None:
         return "feature", item.role.features
+    if named and _PAST.search(symbol):
+        return "time", None
     if rank == 4 and (axis >= 2 or (named and _SPATIAL.search(symbol)) or (axis == 1 and dims[3] in (1, 3))):
         return "spatial", None
     if rank == 5 and axis >= 2:
@@ -82,17 +87,22 @@ def assignments(kinds: Mapping[str, tuple[str, tuple[int, ...]]]) -> Iterator[di
         yield {symbol: sizes[min(at[kind], len(sizes) - 1)] for symbol, (kind, sizes) in kinds.items()}
 
 
-def other_sizes(sizes: Mapping[str, int], kinds: Mapping[str, tuple[str, tuple[int, ...]]]) -> Iterator[dict[str, int]]:
-    """Other sizes than those that ran, then the same again with other values."""
-    for group in ("batch", "time", "samples", "spatial", "volume"):
-        members = {symbol: choices for symbol, (kind, choices) in kinds.items() if kind == group and len(choices) > 1}
-        for step in range(2):
-            other = {s: next((c for c in choices[step:] if c != sizes[s]), sizes[s]) for s, choices in members.items()}
-            if other and {**sizes, **other} != dict(sizes):
-                yield {**sizes, **other}
-                break
-    while True:
-        yield dict(sizes)
+_MOST_OTHERS = 3
+"""Sizes of a kind of dimension that are tried beside the first that ran."""
+
+
+def other_sizes(
+    sizes: Mapping[str, int], kinds: Mapping[str, tuple[str, tuple[int, ...]]]
+) -> tuple[list[dict[str, int]], ...]:
+    """Other sizes than those that ran, by the kind of dimension, the likeliest first: of each the first that a model
+    runs with is enough."""
+    found: dict[str, list[dict[str, int]]] = {}
+    for kind in ("batch", "time", "samples", "spatial", "volume"):
+        others = {s: [c for c in choices if c != sizes[s]] for s, (own, choices) in kinds.items() if own == kind}
+        steps = range(min(_MOST_OTHERS, max(map(len, others.values()), default=0)))
+        moved = ({s: left[step] for s, left in others.items() if len(left) > step} for step in steps)
+        found[kind] = [{**sizes, **one} for one in moved]
+    return tuple(found.values())
 
 
 _MOST_EDGES = 3
@@ -106,7 +116,8 @@ def edges(
     cache of no steps), an empty batch. Of each the first that a model runs with is enough."""
     free = {symbol: kind for symbol, (kind, choices) in kinds.items() if len(choices) > 1}
     batches = [symbol for symbol, kind in free.items() if kind == "batch"]
-    others = [symbol for symbol in free if symbol not in batches]
+    # A cache that is empty at first is what models are made for.
+    others = sorted((symbol for symbol in free if symbol not in batches), key=lambda name: not _PAST.search(name))
     ones = [{**sizes, **dict.fromkeys(free, 1)}, *({**sizes, symbol: 1} for symbol in others)]
     none = [{**sizes, symbol: 0} for symbol in others]
     empty = [{**sizes, **dict.fromkeys(batches, 0)}, *({**sizes, symbol: 0} for symbol in batches[1:])]

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from superopt.errors import EvaluationError, FeedError, SuperoptError
-from superopt.evaluate import Feed, Runner, Value, arrays_of
+from superopt.evaluate import TOO_LARGE, Feed, Runner, Value, arrays_of
+from superopt.inputs.derived_sizes import with_derived
 from superopt.inputs.feeds import Feeds, SampleFeed, checked_feed, load_feed, sizes_of
 from superopt.inputs.input_roles import Plan, values
 from superopt.inputs.open_sizes import SIZES, SMALL_SIZES, assignments, edges, kinds_of, other_sizes
-from superopt.inputs.wanted import WantedInput, open_ranks, wanted_inputs, with_rank
+from superopt.inputs.wanted import WantedInput, open_ranks, symbols_of, wanted_inputs, with_rank
 from superopt.kernels import is_float
 from superopt.models.model import Model
 from superopt.reference import TermRunner
@@ -26,6 +27,10 @@ _MOST_TRIES = 48
 
 _MOST_NUMBERS = 1 << 28
 """Numbers that are made up for one feed: each takes 8 bytes on the way, a few times over."""
+
+_MODEST_VALUE = 1 << 27
+"""Bytes of the largest value of a model up to which sizes are chosen here: images as large as classifiers take them are
+too large for a network in which every pixel attends to every other."""
 
 _MOST_CHOSEN = 1 << 24
 """The same where the sizes are chosen here: what comes of larger ones is slow, and shows no more."""
@@ -64,22 +69,24 @@ def sample(
     inputs = wanted_inputs(proto, shapes or {})
     choices = SMALL_SIZES if small else SIZES
     kinds = kinds_of(inputs, choices)
-    base, failed = _first(runner, inputs, kinds, seed, choices)
+    base, failed = _modest(runner, inputs, kinds, seed, choices)
     feeds = [base.feed]
-    for sizes in itertools.islice(other_sizes(base.sizes, kinds), 3 * count):
-        if len(feeds) >= count:
-            break
-        made = _attempt(runner, inputs, sizes, base.plan, seed, len(feeds), "seeded")
-        if isinstance(made, str):
+    again = [[dict(base.sizes)] for _ in range(2 * count)]
+    for choice in itertools.chain(other_sizes(base.sizes, kinds), again):
+        for sizes in choice:
+            if len(feeds) >= count:
+                break
+            made = _attempt(runner, inputs, sizes, base.plan, seed, len(feeds), "seeded")
+            if not isinstance(made, str):
+                feeds.append(made)
+                break
             failed.append(made)
-        else:
-            feeds.append(made)
     if edge_sizes:
         for choice in edges(base.sizes, kinds):
             tries = (
                 _attempt(runner, inputs, sizes, base.plan, seed, len(feeds), "seeded", empty=True)
                 for sizes in choice
-                if all(sizes != feed.dims for feed in feeds)
+                if not any(sizes.items() <= feed.dims.items() for feed in feeds)
             )
             feeds.extend(itertools.islice((made for made in tries if not isinstance(made, str)), 1))
     if special:
@@ -104,6 +111,33 @@ def runner_of(model: Model) -> Runner | TermRunner:
         if runner.lowered.graph.opaque:
             raise
         return runner
+
+
+def _modest(
+    runner: Runner | TermRunner,
+    inputs: list[WantedInput],
+    kinds: dict[str, tuple[str, tuple[int, ...]]],
+    seed: int,
+    choices: Mapping[str, tuple[int, ...]],
+) -> tuple[_Base, list[str]]:
+    """As ``_first``, of sizes at which no value is large, where there are such; others may then be somewhat larger."""
+    machine = runner.most if isinstance(runner, Runner) else None
+    if not isinstance(runner, Runner) or machine is None or not any(map(_is_open, inputs)):
+        return _first(runner, inputs, kinds, seed, choices)
+    runner.most = min(machine, _MODEST_VALUE)
+    try:
+        found = _first(runner, inputs, kinds, seed, choices)
+    except EvaluationError as error:
+        if TOO_LARGE not in str(error):
+            raise
+        runner.most = machine
+        return _first(runner, inputs, kinds, seed, choices)
+    runner.most = min(machine, 4 * _MODEST_VALUE)
+    return found
+
+
+def _is_open(item: WantedInput) -> bool:
+    return item.dims is None or any(isinstance(dim, str) for dim in item.dims)
 
 
 @dataclass(frozen=True)
@@ -150,7 +184,8 @@ def _first(
                 break
     if second_best is not None:
         return second_best, failed
-    raise EvaluationError(f"no inputs were found that it runs with; the first try was {failed[0]}")
+    large = next((reason for reason in failed if TOO_LARGE in reason), failed[0])
+    raise EvaluationError(f"no inputs were found that it runs with; one try was {large}")
 
 
 def _attempt(
@@ -164,6 +199,7 @@ def _attempt(
     empty: bool = False,
 ) -> SampleFeed | str:
     """A feed of these sizes, or what happened when the model was run on it."""
+    sizes = with_derived(sizes, symbols_of(inputs))
     shapes = {item.name: tuple(sizes[d] if isinstance(d, str) else d for d in item.dims or ()) for item in inputs}
     what = ", ".join(f"{name}{list(shape)}" for name, shape in shapes.items())
     count = sum(math.prod(shape) for shape in shapes.values())

@@ -95,6 +95,11 @@ def _with_symbols_fixed(
     ]
 
 
+def symbols_of(inputs: Sequence[WantedInput]) -> list[str]:
+    """The open dimensions of inputs, each once."""
+    return list(dict.fromkeys(dim for item in inputs for dim in item.dims or () if isinstance(dim, str)))
+
+
 def open_ranks(inputs: Sequence[WantedInput]) -> Sequence[int | None]:
     return (4, 2, 3, 1, 0) if any(item.dims is None for item in inputs) else (None,)
 

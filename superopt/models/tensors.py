@@ -167,9 +167,19 @@ def _rest(tensor: onnx.TensorProto, left: int) -> int:
     return min(left, tensor_bytes(tensor)) if _dtype(tensor) in DTYPE_BITS else left
 
 
+def is_linked(tensor: onnx.TensorProto, folder: Path) -> bool:
+    """Whether the external data of a tensor is a link to a file that lies elsewhere."""
+    home = os.path.realpath(folder)
+    return os.path.commonpath([os.path.realpath(external_range(tensor, folder)[0]), home]) != home
+
+
 def _inside(path: Path, folder: Path) -> bool:
-    resolved, home = os.path.realpath(path), os.path.realpath(folder)
-    return os.path.commonpath([resolved, home]) == home
+    """Whether a file lies in a folder, or is a link from a snapshot of a Hugging Face cache to a blob of the same
+    repository: ``snapshots/REVISION/...`` there holds links into ``blobs`` alone."""
+    resolved, home = os.path.realpath(path), Path(os.path.realpath(folder))
+    snapshots = next((parent for parent in home.parents if parent.name == "snapshots"), None)
+    homes = [home] if snapshots is None else [home, snapshots.parent / "blobs"]
+    return any(os.path.commonpath([resolved, allowed]) == str(allowed) for allowed in homes)
 
 
 def _check_length(tensor: onnx.TensorProto, length: int) -> None:

@@ -19,10 +19,10 @@ from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
 from superopt.models.byte_counts import model_bytes
 from superopt.models.model import Model
-from superopt.numeric import settle
 from superopt.progress import Clock, Watcher
 from superopt.rules import RuleSet
 from superopt.search.candidates import BodyRun, Found, Search
+from superopt.search.opening import constants_settled
 from superopt.terms import CONST, INPUT, OPAQUE, PROJECT
 from superopt.verification.verdict import Check, Verifier, bound_of
 
@@ -139,7 +139,7 @@ class Descent:
             feeds = sample(body, seed=whole.options.seed, special=whole.options.numeric == "exact")
         except EvaluationError:
             return None  # What cannot be verified is left alone.
-        graph = settle(lowered.graph, context=start.proto)
+        graph = constants_settled(lowered, whole.options)
         options, sizes, deadline = whole.options, whole.sizes, whole.deadline
         return Search(body, lowered, graph, options, quiet, sizes, deadline, start is not body), feeds
 

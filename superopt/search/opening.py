@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from superopt.lowering.lower import lower
+from superopt.lowering.lower import Lowered, lower
 from superopt.models.model import Model
-from superopt.numeric import settle
+from superopt.numeric import computed_weights, settle
 from superopt.options import Options
 from superopt.prepare import prepared
 from superopt.progress import Clock
 from superopt.search.candidates import Search
+from superopt.terms import TermGraph
 
 
 def opened(original: Model, options: Options, clock: Clock, deadline: float | None = None) -> Search:
@@ -28,5 +29,11 @@ def of_graph(
     """The search of the graph of a model as it stands: of a main graph, or of the body at a ``place``, whose
     initializers are none of the model's inputs."""
     lowered = lower(start, options.initializers_are_constant and not place)
-    graph = settle(lowered.graph, context=start.proto)
+    graph = constants_settled(lowered, options)
     return Search(original, lowered, graph, options, clock, {}, deadline, ahead, place)
+
+
+def constants_settled(lowered: Lowered, options: Options) -> TermGraph:
+    """A model's graph with what is constant as constants; not so weights that are computed, where bits must stay."""
+    kept = computed_weights(lowered.graph) if options.numeric == "exact" else frozenset()
+    return settle(lowered.graph, context=lowered.model.proto, kept=kept)

@@ -10,7 +10,7 @@ from superopt.cost import CostModel
 from superopt.costs.timing import Runtime
 from superopt.costs.whole import ready
 from superopt.errors import EvaluationError, SuperoptError
-from superopt.evaluate import Feed
+from superopt.evaluate import Feed, is_empty
 from superopt.measure import LOOKS, Latencies, measure_calls
 from superopt.models.model import Model
 from superopt.report import Candidate
@@ -75,6 +75,9 @@ def selected(
     first = Verified(sound.found, sound.attempt.verification, search.price(sound.found, cost_models[0]))
     if options.select == "modelled" or not feeds:
         return Selection(first, candidates=(_line(first, None, 0, "chosen by the cost model"),))
+    if is_empty(feeds[0]):
+        problem = "not timed: inputs without elements"
+        return Selection(first, candidates=(_line(first, None, 0, "chosen"),), problem=problem)
     budget = options.tune
     if search.deadline is not None:
         budget = min(budget, max(_LEAST_SECONDS, search.deadline - time.perf_counter()))

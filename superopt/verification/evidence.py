@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from superopt.errors import EvaluationError, SuperoptError
-from superopt.evaluate import Feed, Runner, Value, arrays_of, same_bits
+from superopt.evaluate import Feed, Runner, Value, arrays_of, is_empty, same_bits
 from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import runner_of
 from superopt.kernels import is_float
@@ -60,6 +60,7 @@ class Evidence:
     perturbations: int = 0
     wider: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
+    _prepacked: list[dict[int, Outputs] | None] = field(default_factory=list)
 
     def widen(self, seed: int) -> None:
         """Measures the sensitivity again, with larger steps and more often, and with onnxruntime's optimizations on."""
@@ -89,27 +90,45 @@ class Evidence:
         for place, result in enumerate(results):
             self.noise[place].append(result)
 
+    def run_prepacked(self, model: Model) -> dict[int, Outputs] | None:
+        """What a model gives with prepacked weights and no optimization, by the place of the feed; None where it does
+        not run so."""
+        try:
+            runner = Runner(model, prepacked=True)
+            return {place: runner.run(feed) for place, feed in enumerate(self.feeds)}
+        except EvaluationError:
+            return None
+
+    def prepacked_outputs(self) -> dict[int, Outputs] | None:
+        """The original's, of ``run_prepacked``; run once."""
+        if not self._prepacked:
+            self._prepacked.append(self.run_prepacked(self.model))
+        return self._prepacked[0]
+
     def runs_optimized(self) -> bool:
         """Whether onnxruntime's optimizations leave the original fit to run."""
         return self._run_optimized() is not None
 
     def add_optimized(self) -> None:
         """Runs with onnxruntime's optimizations on; where they fail on the original, the new model is not at fault."""
-        for place, result in enumerate(self._run_optimized() or ()):
+        for place, result in (self._run_optimized() or {}).items():
             self.optimized[place].append(result)
 
-    def _run_optimized(self) -> list[Outputs] | None:
-        """The original's outputs with optimizations on, per feed; None where they leave it unfit to run."""
+    def _run_optimized(self) -> dict[int, Outputs] | None:
+        """The original's outputs with optimizations on; None where they leave it unfit to run."""
         try:
-            runner = Runner(self.model, optimized=True)
-            return [runner.run(feed) for feed in self.feeds]
+            return self.run_optimized(self.model)
         except EvaluationError:
             return None
 
+    def run_optimized(self, model: Model) -> dict[int, Outputs]:
+        """What a model gives with onnxruntime's optimizations on, by the place of the feed.
 
-def _is_empty(feed: Feed) -> bool:
-    """Whether an input has no elements: little work is left."""
-    return any(array.size == 0 for value in feed.values() for array in arrays_of(value))
+        Inputs without elements are left out: for those onnxruntime fuses what it then cannot run (sizes that it infers
+        by -1), and its faults are no fault of the model. Raises EvaluationError where it fails on others.
+        """
+        runner = Runner(model, optimized=True)
+        return {place: runner.run(feed) for place, feed in enumerate(self.feeds) if not is_empty(feed)}
 
 
 def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, seed: int = 0) -> Evidence:
@@ -128,7 +147,7 @@ def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, 
     work = multiplications(lowered.graph)
     heavy = work > _HEAVY
     enough = (1 if work > _HEAVIEST else 2) if heavy else len(values)
-    places = [place for place, feed in enumerate(values) if place < enough or _is_empty(feed)]
+    places = [place for place, feed in enumerate(values) if place < enough or is_empty(feed)]
     used = tuple(values[place] for place in places)
     known = [None if random_inside else known[place] for place in places]
     runner = None if None not in known and heavy else runner_of(subject)

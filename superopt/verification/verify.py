@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,6 +126,8 @@ def verify(
         return Verification(False, True, f"the new model does not run: {problem}", numeric, feeds=texts)
     judge = _Judge(evidence, frozenset(ignoring), within)
     problems = judge.exact(plain, optimized) if exact else judge.close(plain, optimized)
+    if exact and not problems and not evidence.by_terms:
+        problems = judge.prepacked(subject)
     if problems and not exact and not evidence.wider:
         evidence.widen(seed)
         problems = judge.close(plain, optimized)
@@ -155,11 +157,10 @@ def _truth_text(evidence: Evidence) -> str:
     return "float64" + (f"; {', '.join(evidence.narrow)} in the model's own types" if evidence.narrow else "")
 
 
-def _optimized(new: Model, evidence: Evidence) -> Sequence[Feed] | None:
+def _optimized(new: Model, evidence: Evidence) -> Mapping[int, Feed] | None:
     """The new model's outputs with optimizations on; None where they fail on the original too."""
     try:
-        runner = Runner(new, optimized=True)
-        return [runner.run(feed) for feed in evidence.feeds]
+        return evidence.run_optimized(new)
     except EvaluationError:
         if evidence.runs_optimized():
             raise
@@ -174,12 +175,12 @@ class _Judge:
         self.ignoring = ignoring
         self.within = within
 
-    def exact(self, plain: Sequence[Feed], optimized: Sequence[Feed] | None) -> dict[str, str]:
+    def exact(self, plain: Sequence[Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
         problems: dict[str, str] = {}
         for feed, original in enumerate(self.evidence.outputs):
             for name, value in original.items():
                 problem = self._form(name, value, plain[feed], "")
-                if not problem and optimized is not None:
+                if not problem and optimized is not None and feed in optimized:
                     problem = self._form(name, value, optimized[feed], " with optimizations on")
                 if not problem and name not in self.evidence.random and not same_bits(value, plain[feed][name]):
                     problem = f"{_differing(value, plain[feed][name])} on feed {feed}, expected the same bits"
@@ -187,13 +188,27 @@ class _Judge:
                     problems.setdefault(name, problem)
         return problems
 
-    def close(self, plain: Sequence[Feed], optimized: Sequence[Feed] | None) -> dict[str, str]:
+    def prepacked(self, new: Model) -> dict[str, str]:
+        """Where bits differ once kernels prepack weights: a weight that became constant may have another kernel."""
+        before = self.evidence.prepacked_outputs()
+        after = None if before is None else self.evidence.run_prepacked(new)
+        if before is None or after is None:
+            return {}
         problems: dict[str, str] = {}
-        for results, how in ((plain, ""), (optimized, " with optimizations on")):
-            if results is None:
-                continue
-            for feed, original in enumerate(self.evidence.outputs):
-                for name, value in original.items():
+        for feed, original in before.items():
+            for name, value in original.items():
+                if name not in self.evidence.random and not same_bits(value, after[feed][name]):
+                    differing = _differing(value, after[feed][name])
+                    problems.setdefault(
+                        name, f"{differing} on feed {feed} with weights prepacked, expected the same bits"
+                    )
+        return problems
+
+    def close(self, plain: Sequence[Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
+        problems: dict[str, str] = {}
+        for results, how in ((dict(enumerate(plain)), ""), (optimized or {}, " with optimizations on")):
+            for feed in results:
+                for name, value in self.evidence.outputs[feed].items():
                     problem = self._form(name, value, results[feed], how)
                     if not problem and name not in self.evidence.random:
                         problem = self._values(feed, name, results[feed][name], how)
