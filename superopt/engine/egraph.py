@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import functools
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 from egglog import bindings
 
+from superopt.engine.callbacks import answering, closed, joining, opened, parting
 from superopt.engine.constructors import (
     NO_TERM,
     NO_TYPE,
@@ -30,47 +28,31 @@ from superopt.engine.constructors import (
 )
 from superopt.engine.eclasses import EGraph
 from superopt.engine.engine_text import (
-    SEPARATOR,
     STAGES,
     EngineRule,
-    answered_parts,
     engine_rules,
     matched_by,
 )
-from superopt.engine.matching import Clash, Match, answer
-from superopt.engine.snapshot import CONTRADICTION, Snapshot, read
+from superopt.engine.matching import Clash
+from superopt.engine.snapshot import Snapshot, read
 from superopt.engine.variants import Variant, variants
-from superopt.errors import EGraphError, InferenceError
+from superopt.errors import EGraphError
 from superopt.operators import STAYS
 from superopt.rules import Rule
-from superopt.shapes import join
 from superopt.terms import (
     ABSENT,
     CONST,
     INPUT,
     OPAQUE,
-    Attrs,
     Constant,
     Node,
     TermGraph,
     ValueType,
-    parse_type,
     type_text,
 )
-from superopt.values import Value
 
 CHUNK = 20
 """Commands a piece of program text has: the engine's memory grows with the square of a piece's length."""
-
-
-@dataclass
-class _Session:
-    """What the functions that the engine calls need to know; they reach it by number."""
-
-    opset: int
-    constants: dict[str, Constant]
-    variants: list[tuple[Variant, EngineRule]] = field(default_factory=list)
-    clashes: dict[str, Clash] = field(default_factory=dict)
 
 
 @dataclass
@@ -88,80 +70,6 @@ class _Added:
     """How many constructors had nodes when ``waiting`` was looked through."""
 
 
-_SESSIONS: dict[int, _Session] = {}
-_NUMBERS = count()
-
-
-def _answered(session: int, index: int, text: str) -> str:
-    """Called by the engine, once for each text that tells of a match: the right side's attributes and types, or
-    nothing."""
-    known = _SESSIONS[session]
-    variant, rule = known.variants[index]
-    parts = text.split(SEPARATOR)
-    if CONTRADICTION in parts:
-        return ""
-    types: dict[str, ValueType] = {}
-    absent: set[str] = set()
-    roots: list[ValueType] = []
-    attrs: dict[int, Attrs] = {}
-    content: dict[str, Value] = {}
-    for where, part in zip(rule.fields, parts, strict=True):
-        if where.kind == "type":
-            types[where.name] = None if part == NO_TYPE else parse_type(part)
-            if part == NO_TYPE:
-                absent.add(where.name)
-        elif where.kind == "root":
-            roots.append(parse_type(part))
-        elif where.kind == "attrs":
-            attrs[where.index] = Attrs(part)
-        else:
-            constant = known.constants[part]
-            content[where.name] = Value(constant.type, True, constant.load)
-    result = answer(variant, Match(types, tuple(roots), attrs, content, frozenset(absent)), known.opset)
-    if result is None:
-        return ""
-    if isinstance(result, Clash):
-        known.clashes.setdefault(result.rule, result)
-        return ""
-    for made in result.constants:
-        if made is not None:
-            known.constants.setdefault(made.key, made)
-    answers = [
-        type_text(result.types[part.slot])
-        if part.what == "type"
-        else attribute_field(result.nodes[part.slot].op, result.nodes[part.slot].attrs)
-        for part in answered_parts(variant)
-    ]
-    # A right side that is a bare variable has nothing to tell, but must not be the empty text.
-    return SEPARATOR.join(answers) or SEPARATOR
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _parts(text: str) -> list[str]:
-    return text.split(SEPARATOR)
-
-
-def _part(text: str, index: int) -> str:
-    """Called by the engine: one field of an answer."""
-    return _parts(text)[index]
-
-
-def _joined_type(session: int, old: str, new: str) -> str:
-    """Called by the engine when classes of different types are merged."""
-    if CONTRADICTION in (old, new):
-        return CONTRADICTION
-    try:
-        return type_text(join(parse_type(old), parse_type(new)))
-    except InferenceError:
-        _SESSIONS[session].clashes.setdefault("", Clash("", parse_type(old), parse_type(new)))
-        return CONTRADICTION
-
-
-def _literal(function: Callable[..., Any]) -> str:
-    """A Python function as a literal of the engine; functions of this module travel by reference."""
-    return f'(py-object "{base64.standard_b64encode(cloudpickle.dumps(function)).decode()}")'
-
-
 class Engine:
     """An egglog e-graph that holds the terms of one graph.
 
@@ -171,9 +79,7 @@ class Engine:
 
     def __init__(self, graph: TermGraph, opset: int, *, whole: bool = False) -> None:
         self._graph, self._whole = graph, whole
-        self._number = next(_NUMBERS)
-        self._session = _Session(opset, dict(graph.constants))
-        _SESSIONS[self._number] = self._session
+        self._session = opened(opset, dict(graph.constants))
         self._engine = bindings.EGraph()
         self._declared: dict[Constructor, None] = {}
         self._rules: list[Rule] = []
@@ -182,13 +88,13 @@ class Engine:
         self._snapshot: Snapshot | None = None
         self._sizes: dict[Constructor, int] | None = None
         self._appeared: set[Constructor] = set()
-        merge = _literal(functools.partial(_joined_type, self._number))
+        merge = joining(self._session)
         self._run(
             [
                 *PROGRAM,
                 "(function type-of (T) String :merge (py-to-string "
                 f"(py-call {merge} (py-from-string old) (py-from-string new))))",
-                f"(let $part {_literal(_part)})",
+                f"(let $part {parting()})",
                 f"(set (type-of {NO_TERM}) {quoted(NO_TYPE)})",
                 f"(is-constant {NO_TERM})",
             ]
@@ -197,7 +103,7 @@ class Engine:
 
     def close(self) -> None:
         """Gives up what the engine's functions reach."""
-        _SESSIONS.pop(self._number, None)
+        closed(self._session)
 
     def __enter__(self) -> Engine:
         return self
@@ -271,7 +177,7 @@ class Engine:
             self._session.variants.append((variant, compiled))
             self._each(
                 [
-                    f"(let $answer-{index} {_literal(functools.partial(_answered, self._number, index))})",
+                    f"(let $answer-{index} {answering(self._session, index)})",
                     *compiled.find,
                 ]
             )

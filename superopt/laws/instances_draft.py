@@ -10,7 +10,7 @@ from superopt.errors import InferenceError
 from superopt.laws.instances_dice import Dice, Request, static
 from superopt.laws.instances_kinds import numbers_of
 from superopt.laws.instances_operators import propose
-from superopt.operators import operator
+from superopt.operators import named, operator
 from superopt.rules import Absent, Apply, Expr, Number, Output, Pattern, Var
 from superopt.shapes import infer
 from superopt.terms import Attrs, AttrValue, TensorType, ValueType
@@ -58,7 +58,7 @@ class Draft:
                 del bindings[name]
 
 
-_INDEXED = frozenset({"Gather", "GatherElements", "GatherND", "ScatterND"})
+_INDEXED = frozenset(named(lambda form: form.indexed))
 _TRIES = 3
 _AGAIN = 6
 """How often an operator is drawn, with all below it, until what conditions say of it alone holds: deep patterns would
@@ -201,14 +201,9 @@ def _dtype(request: Request, others: Mapping[int, str], dice: Dice) -> str:
     for place, arg in enumerate(request.args):
         if arg is not None and place not in others:
             return arg.dtype
-    return request.hint.dtype if request.hint is not None and request.op not in _OTHER_RESULT else dice.dtype
-
-
-_OTHER_RESULT = frozenset(
-    "Equal Less LessOrEqual Greater GreaterOrEqual IsNaN IsInf Shape Size ArgMax ArgMin Cast QuantizeLinear "
-    "DequantizeLinear".split()
-)
-"""Operators whose result has another element type than their operands."""
+    known = operator(request.op)
+    retypes = known is not None and known.retypes
+    return request.hint.dtype if request.hint is not None and not retypes else dice.dtype
 
 
 def _known(arg: object, draft: Draft) -> TensorType | None:
