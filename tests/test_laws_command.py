@@ -8,6 +8,8 @@ import pytest
 
 from superopt import rule_text
 from superopt.cli import main as cli
+from superopt.values import FUNCTIONS
+from tests.test_cli import run
 
 RULE = """
 rule double-relu: exact
@@ -96,3 +98,15 @@ def test_what_names_nothing_or_two_things_is_one_line(
 def test_a_file_that_is_named_as_what_ships_is_meant_by_its_path(capsys: pytest.CaptureFixture[str]) -> None:
     Path("sub-of-zero").write_text(RULE)
     assert checked(capsys, "./sub-of-zero") == ["double-relu"]
+
+
+def test_functions_are_listed_with_what_they_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("rules", "functions") == 0
+    shown = capsys.readouterr().out
+    for name, function in FUNCTIONS.items():
+        assert f"{name}(" in shown
+        assert (function.call.__doc__ or "").strip(), name
+    assert run("rules", "functions", "identity", "kernel") == 0
+    assert "identity_kernel(weight, attrs)" in capsys.readouterr().out
+    assert run("rules", "functions", "no such word") == 2
+    assert capsys.readouterr().err.startswith("superopt: functions: none has 'no such word'")

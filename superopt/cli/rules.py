@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from superopt.errors import OptionError
 from superopt.options import check_jobs, check_whole
 from superopt.reporting import render
 from superopt.rules import Rule, RuleSet
+from superopt.values import FUNCTIONS
 
 if TYPE_CHECKING:
     from superopt.laws.laws import LawResult
@@ -43,6 +45,26 @@ def run_show(name: str, sets: tuple[str, ...]) -> int:
     blocks = [f"# {members[0].file}:{members[0].line}\n{members[0].text.rstrip()}\n" for members in _texts(chosen)]
     print("\n".join(blocks), end="")
     return OK
+
+
+def run_functions(words: tuple[str, ...]) -> int:
+    """Prints the functions that rules may call: what each gives, its parameters, and what it says; of those only that
+    have a word in their name or text, where words are given."""
+    made = render.table("function", "gives", "", left=3)
+    shown = 0
+    for function in sorted(FUNCTIONS.values(), key=lambda each: each.name):
+        told = " ".join((inspect.getdoc(function.call) or "").split("\n\n")[0].split())
+        if all(word.lower() in f"{function.name} {told}".lower() for word in words):
+            made.add_row(f"{function.name}({', '.join(function.parameters)})", _GIVES[function.kind], told)
+            shown += 1
+    if not shown:
+        raise OptionError(f"functions: none has {' and '.join(map(repr, words))} in its name or text")
+    render.show([made], render.console())
+    return OK
+
+
+_GIVES = {"predicate": "yes or no", "attribute": "an attribute", "tensor": "a constant"}
+"""What a rule has of a function, by its kind."""
 
 
 def _together(names: tuple[str, ...]) -> RuleSet:

@@ -44,6 +44,19 @@ def rules_show(
     raise typer.Exit(run_show(name, tuple(rules or ())))
 
 
+@rules_app.command("functions")
+def rules_functions(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[WORD]...", help="Only those with these words in name or text.", show_default=False),
+    ] = None,
+) -> None:
+    """List the functions that rules may call in conditions, for attributes and for constants."""
+    from superopt.cli.rules import run_functions
+
+    raise typer.Exit(run_functions(tuple(words or ())))
+
+
 @rules_app.command("check")
 def rules_check(
     files: Annotated[
