@@ -296,13 +296,13 @@ def test_who_varies_along_an_axis() -> None:
 
 
 def test_a_selection_is_of_one_or_of_few() -> None:
-    assert selection.few(of(1), of("batch", "words"), 1)
-    assert selection.few(of(2), of(3, 8), 1)
-    assert not selection.few(of(3), of(3, 8), 1)
-    assert not selection.few(of(1), of(8), 0)
-    assert not selection.few(of(), of(3, 8), 1)
+    assert selection.few_indices(of(1), of("batch", "words"), 1)
+    assert selection.few_indices(of(2), of(3, 8), 1)
+    assert not selection.few_indices(of(3), of(3, 8), 1)
+    assert not selection.few_indices(of(1), of(8), 0)
+    assert not selection.few_indices(of(), of(3, 8), 1)
     with pytest.raises(Unknown):
-        selection.few(of(2), of("batch", "words"), 1)
+        selection.few_indices(of(2), of("batch", "words"), 1)
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,13 @@ def spread_by_batch(target: Ints, value: Value, other: Value) -> bool:
 
 
 @predicate()
-def covered(value: Value, *others: Value) -> bool:
+def absorbed_by_broadcast(value: Value, *others: Value) -> bool:
     """Others broadcast to a shape that is the same with ``value`` among them."""
     return _spread(value.shape, others)
 
 
 @predicate()
-def more_than_both(value: Value, *masks: Value) -> bool:
+def exceeds_masks(value: Value, *masks: Value) -> bool:
     """What masks broadcast to is smaller than ``value``: one for several heads, or for several rows."""
     axes = range(-value.rank, 0)
     if max(mask.rank for mask in masks) > value.rank:

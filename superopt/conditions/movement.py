@@ -39,7 +39,7 @@ def swapped_last(rank: int) -> Ints:
 
 
 @attribute()
-def lifted(value: Value, rank: int) -> Ints:
+def shape_at_rank(value: Value, rank: int) -> Ints:
     """The shape of a value with ones before it, up to a rank."""
     if value.rank > rank:
         raise Unknown("of higher rank")

@@ -51,7 +51,7 @@ def alike_along(axis: int, value: Value, other: Value) -> bool:
 
 
 @predicate()
-def few(indices: Value, value: Value, axis: int) -> bool:
+def few_indices(indices: Value, value: Value, axis: int) -> bool:
     """A list of indices, of one element or of few for the size of that axis of ``value``; not of a vector, such as
     those of shape arithmetic."""
     if indices.rank != 1 or value.rank < 2:

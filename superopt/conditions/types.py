@@ -199,13 +199,13 @@ def column(count: int, rank: int) -> tuple[int, ...]:
 
 
 @attribute()
-def outward(count: int, transposed: int) -> tuple[int, ...]:
+def gemm_column_shape(count: int, transposed: int) -> tuple[int, ...]:
     """The shape in which something per output column meets Gemm's B: ``(1, count)``, or ``(count, 1)`` for transB."""
     return (count, 1) if transposed else (1, count)
 
 
 @attribute()
-def inward(count: int, transposed: int) -> tuple[int, ...]:
+def gemm_row_shape(count: int, transposed: int) -> tuple[int, ...]:
     """The shape in which something per inner index meets Gemm's B: ``(count, 1)``, or ``(1, count)`` for transB."""
     return (1, count) if transposed else (count, 1)
 
