@@ -15,7 +15,7 @@ from superopt.lowering.lower import Lowered
 from superopt.lowering.site import attribute_kind
 from superopt.models.scopes import inner_names, rename_captured
 from superopt.models.tensors import constant_of_array
-from superopt.operators import operator
+from superopt.operators import FORMS, operator
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, AttrValue, Constant, Node, TermGraph
 
 
@@ -198,14 +198,15 @@ class NodeWriter:
         source = self._source(term)
         original = self._originals[source] if source is not None else None
         written = onnx.NodeProto(op_type=form.op_type)
-        if original is not None and original.op_type == form.op_type and original.domain in ("", "ai.onnx"):
+        alike = original if original is not None and original.op_type == form.op_type else None
+        if alike is not None and alike.domain in ("", "ai.onnx"):
             # Nodes that share a name keep it; only a second node for one of the original's has another.
-            written.name = self._fresh.make(original.name) if source in self._named and original.name else original.name
+            written.name = self._fresh.make(alike.name) if source in self._named and alike.name else alike.name
             self._named.add(source)
             for name in ("domain", "doc_string"):
-                if original.HasField(name):
-                    setattr(written, name, getattr(original, name))
-            written.metadata_props.extend(original.metadata_props)
+                if alike.HasField(name):
+                    setattr(written, name, getattr(alike, name))
+            written.metadata_props.extend(alike.metadata_props)
         else:
             written.name = self._fresh.make(form.op_type)
         base = written.name or form.op_type
@@ -219,6 +220,10 @@ class NodeWriter:
                 written.input.append(self._name(node.args[item], f"{base}_{label}"))
             else:
                 written.input.append(self._constant(constant_of_array(item), f"{base}_{label}"))
+        bias = FORMS[node.op].zero_bias
+        if bias is not None and len(written.input) == bias and alike is not None and _has(alike, bias):
+            # A bias of zeros makes what underflows to -0.0 a 0.0.
+            written.input.append(self._name(node.args[bias], f"{base}_bias"))
         written.output.extend(outputs)
         for name in sorted(form.attributes):
             attribute = _attribute(name, form.attributes[name], schema)
@@ -245,6 +250,10 @@ class NodeWriter:
         count = len(sizes) if self._is_bundle(term) and isinstance(sizes, tuple) else 1
         outputs = self._outputs(term, [""] * count, base)
         return [name or self._fresh.make(f"{base}_output_{index}") for index, name in enumerate(outputs)]
+
+
+def _has(node: onnx.NodeProto, place: int) -> bool:
+    return len(node.input) > place and bool(node.input[place])
 
 
 def _renamed(
