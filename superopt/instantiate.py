@@ -6,7 +6,7 @@ The one implementation for the e-graph (which asks once for each match) and for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import copysign
@@ -17,7 +17,7 @@ import numpy as np
 from superopt.errors import InferenceError
 from superopt.expressions import Binding, evaluate
 from superopt.models.tensors import constant_of_array
-from superopt.operators import Operator, numpy_dtype, operator
+from superopt.operators import Operator, attribute_kind, has_number, numpy_dtype, operator
 from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Rule, Star, Var
 from superopt.shapes import infer
 from superopt.terms import (
@@ -194,6 +194,8 @@ def _default_number(pattern: Number, shape: Skeleton, types: list[ValueType]) ->
             for arg in slot.args:
                 beside = types[arg] if 0 <= arg < len(types) else None
                 if isinstance(beside, TensorType):
+                    if not has_number(beside.dtype, pattern.value):
+                        raise InferenceError(f"{beside.dtype} has no {pattern.value}")
                     number = constant_of_array(np.asarray(pattern.value, dtype=numpy_dtype(beside.dtype)))
                     return Value(number.type, True, number.load)
     raise InferenceError("the type of a number is not known: it was to be bound")
@@ -209,13 +211,35 @@ def _attributes(pattern: Apply, args: list[ValueType], binding: Binding) -> Attr
         if isinstance(rest, Attrs):
             values |= dict(rest.items)
     for name, expr in pattern.attrs:
-        values[name] = _plain(evaluate(expr, binding))
+        values[name] = fitted(spec, name, _plain(evaluate(expr, binding)))
     for name in spec.attributes:
         if name not in values and (value := default_attribute(spec, name, args)) is not None:
             values[name] = value
     if extra := [name for name in values if name not in spec.attributes]:
         raise InferenceError(f"{pattern.op} has no attribute {extra[0]}")
     return Attrs.of(values)
+
+
+_KINDS: Mapping[str, type] = {"INT": int, "FLOAT": float, "STRING": str}
+
+
+def fitted(spec: Operator, name: str, value: AttrValue) -> AttrValue:
+    """The value as the operator has it: a whole number as a float where it has floats. Raises Unknown where it is of
+    another kind."""
+    declared = attribute_kind(spec.name, name)
+    kind = _KINDS.get(declared.removesuffix("S"))
+    if kind is None:
+        return value
+    items: tuple[int | float | str, ...] = value if isinstance(value, tuple) else (value,)
+    if kind is float:
+        try:
+            items = tuple(float(item) if isinstance(item, int) else item for item in items)
+        except OverflowError as error:
+            raise Unknown(f"{spec.name}'s {name} is {value}: {error}") from error
+    if isinstance(value, tuple) != declared.endswith("S") or not all(isinstance(item, kind) for item in items):
+        raise Unknown(f"{spec.name}'s {name} is {value!r}, which is of another kind")
+    # Of one kind, as was just asked.
+    return items if isinstance(value, tuple) else items[0]  # type: ignore[return-value]
 
 
 def default_attribute(spec: Operator, name: str, args: Sequence[ValueType]) -> AttrValue | None:

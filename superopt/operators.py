@@ -248,6 +248,12 @@ def numpy_dtype(name: str) -> np.dtype[np.generic]:
     return dtype
 
 
+def has_number(dtype: str, number: float) -> bool:
+    """Whether a number is in the range of an element type: integers beyond it are no constants of that type."""
+    kind = numpy_dtype(dtype)
+    return kind.kind not in "iu" or bool(np.iinfo(kind.name).min <= number <= np.iinfo(kind.name).max)
+
+
 @cache
 def operator(name: str) -> Operator | None:
     """The understood operator of this name, or None."""
@@ -275,6 +281,16 @@ def operator(name: str) -> Operator | None:
         name, None if variadic else len(kept), max(required, 1), tuple(sorted(attributes)), Attrs.of(defaults), form,
         retypes,
     )  # fmt: skip
+
+
+@cache
+def attribute_kind(op: str, name: str) -> str:
+    """ONNX's kind of an attribute of the normal form (``INT``, ``FLOATS``): ``STRING`` for an element type, nothing for
+    what ONNX has as an input."""
+    if (op, name) in DTYPE_ATTRIBUTES:
+        return "STRING"
+    declared = defs.get_schema(op, NEWEST_OPSET).attributes.get(name)
+    return "" if declared is None else str(declared.type).rpartition(".")[2]
 
 
 def _attribute_value(attribute: onnx.AttributeProto) -> AttrValue:

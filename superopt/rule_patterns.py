@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import onnx
-from onnx import defs
 
 from superopt.errors import RuleError
 from superopt.expressions import evaluate
-from superopt.operators import DTYPE_ATTRIBUTES, FORMS, Operator, dtype_name, operator
+from superopt.operators import DTYPE_ATTRIBUTES, FORMS, Operator, attribute_kind, dtype_name, operator
 from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Star, Var
 from superopt.values import FUNCTIONS, Unknown
 
@@ -60,6 +59,14 @@ class Scope:
 
     def knows(self, name: str) -> bool:
         return any(name in names for names in (self.terms, self.stars, self.attributes, self.bundles))
+
+
+def left_root(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern:
+    """The pattern of a root of a left side: an operator, or an output of one. All else would be found everywhere."""
+    pattern = left_pattern(tree, scope, error)
+    if not isinstance(pattern.of if isinstance(pattern, Output) else pattern, Apply):
+        raise error(f"{ast.unparse(tree)} alone is no left side: an operator was expected, as in Relu(x)", tree)
+    return pattern
 
 
 def left_pattern(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern:
@@ -228,16 +235,31 @@ def _check_value(spec: Operator, name: str, value: Expr, tree: ast.expr, error: 
         raise error(f"{spec.name}'s {name} is {given!r}: {wanted} was expected", tree)
 
 
+def _as_float(spec: Operator, name: str, value: Expr) -> Expr:
+    """A whole number as a float where the operator has one: it has to be equal to what models hold, text for text."""
+    if not attribute_kind(spec.name, name).startswith("FLOAT"):
+        return value
+
+    class Float(ast.NodeTransformer):
+        def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+            return ast.copy_location(ast.Constant(float(node.value)) if type(node.value) is int else node, node)
+
+    whole = value.tree.elts if isinstance(value.tree, ast.Tuple) else [value.tree]
+    if not all(isinstance(item.operand if isinstance(item, ast.UnaryOp) else item, ast.Constant) for item in whole):
+        return value
+    tree = Float().visit(copy.deepcopy(value.tree))
+    return Expr(ast.unparse(tree), tree)
+
+
 def _wanted(spec: Operator, name: str, given: object) -> str:
     """What an attribute holds by the operator's schema, where this value is not of that kind; else nothing."""
     if (spec.name, name) in DTYPE_ATTRIBUTES:
         return "" if given == spec.defaults.get(name) or given in _DTYPES else f"one of {', '.join(_DTYPES)}"
-    declared = defs.get_schema(spec.name).attributes.get(name)
-    if declared is None:
+    declared_type = attribute_kind(spec.name, name)
+    if not declared_type:
         # An input in ONNX: a number or numbers.
         items = given if isinstance(given, tuple) else (given,)
         return "" if all(isinstance(item, (int, float)) for item in items) else "a number or a tuple of numbers"
-    declared_type = str(declared.type).rpartition(".")[2]
     kind, text = _KINDS.get(declared_type.removesuffix("S"), (object, ""))
     if not declared_type.endswith("S"):
         return "" if isinstance(given, kind) else text
@@ -266,7 +288,7 @@ def _apply(tree: ast.Call, scope: Scope, error: ErrorAt, *, left: bool) -> Apply
             raise error(f"{spec.name} has no attribute {keyword.arg} in normal form: {known}", keyword.value)
         value = _attribute(keyword.value, scope, error, left=left)
         _check_value(spec, keyword.arg, value, keyword.value, error)
-        attrs.append((keyword.arg, value))
+        attrs.append((keyword.arg, _as_float(spec, keyword.arg, value)))
     if rest is None:
         _check_named(spec, {name for name, _ in attrs}, tree, error)
     return Apply(spec.name, tuple(args), tuple(attrs), rest)

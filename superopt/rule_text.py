@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 import os
 import re
 import tomllib
@@ -16,7 +17,7 @@ from typing import Literal, cast
 
 from superopt import conditions as _conditions  # noqa: F401  (registers the functions that rules call)
 from superopt.errors import RuleError
-from superopt.rule_patterns import Scope, expression, left_pattern, let_value, right_pattern, substituted
+from superopt.rule_patterns import Scope, expression, left_root, let_value, right_pattern, substituted
 from superopt.rules import EXCUSES, NUMERIC_CLASSES, Apply, Excuse, Expr, NumericClass, Pattern, Rule, RuleSet, Var
 from superopt.shipped import rule_files, rules_dir
 
@@ -26,7 +27,7 @@ _HEADER = re.compile(
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _NAMED = re.compile(r"(?:rule|rejected)\s+([^\s:]+)\s*:")
 _CLAUSE = re.compile(r"(let|when|only if|from|for|because)\b")
-_WITHIN = re.compile(r"within\s+([0-9.eE+-]+)")
+_WITHIN = re.compile(r"within\s+((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?=\s|$)")
 _IGNORING = re.compile(r"ignoring\s+([a-z, -]+)")
 _WHOLES = {
     "addends": "'addends(Add(Add(F(...), y), G(...))) => Add(Add(F(...), G(...)), y)' was expected",
@@ -238,6 +239,8 @@ def _header(block: Span, header: re.Match[str]) -> Rule:
     for excuse in excuses:
         if excuse not in EXCUSES:
             raise block.error(f"{excuse!r} cannot be ignored: one of {', '.join(EXCUSES)} was expected")
+    if within is not None and math.isinf(float(within[1])):
+        raise block.error(f"within {within[1]} is no bound: a number that float64 has was expected")
     left_over = _BECAUSE.sub("", _WITHIN.sub("", _IGNORING.sub("", rest))).strip()
     if left_over:
         raise block.error(f"{left_over.split()[0]!r} is not understood here: within, ignoring or because was expected")
@@ -338,7 +341,7 @@ def _assembled(
         if len(arguments) != 1:
             raise left_span.error(f"{called}(...) has {len(arguments)} arguments: one was expected")
         left_tree = arguments[0]
-    left = tuple(left_pattern(root, scope, left_span.error) for root in _roots(left_tree))
+    left = tuple(left_root(root, scope, left_span.error) for root in _roots(left_tree))
     when: list[Expr] = []
     only_if: list[Expr] = []
     sources: list[str] = []

@@ -182,6 +182,8 @@ def _check_pads(attrs: Attrs, args: list[TensorType | None]) -> None:
         raise InferenceError(f"a kernel of {spatial} axes on input of rank {len(x)}")
     dilations = _ints(attrs, "dilations") or (1,) * spatial
     pads = _ints(attrs, "pads")
+    if len(dilations) != spatial or len(pads) not in (0, 2 * spatial):
+        raise InferenceError(f"a kernel of {spatial} axes, pads {pads} and dilations {dilations}")
     for axis, size in enumerate(kernel):
         # Every runtime refuses a window that may lie wholly in the padding.
         if pads and max(pads[axis], pads[axis + spatial]) >= (size - 1) * dilations[axis] + 1:

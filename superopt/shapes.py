@@ -35,6 +35,11 @@ from superopt.terms import (
     type_text,
 )
 
+_REFUSALS = (
+    shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, IndexError, OverflowError,
+)  # fmt: skip
+"""How onnx says that an operator has no type here: by its own errors, or by those of C++ that its checks end in."""
+
 _OPSETS = [helper.make_opsetid("", NEWEST_OPSET)]
 
 
@@ -131,14 +136,15 @@ def _by_onnx(op: str, attrs: Attrs, args: list[TensorType | None], present: tupl
     spec = operator(op)
     sizes = attrs.get("split")
     count = len(sizes) if spec is not None and spec.form.bundle and isinstance(sizes, tuple) else 1
-    made = _prototype(op, attrs, present, count)
-    types = {**{name: _type_proto(args[place]) for name, place in made.arguments.items()}, **made.types}
     try:
+        made = _prototype(op, attrs, present, count)
+        types = {**{name: _type_proto(args[place]) for name, place in made.arguments.items()}, **made.types}
         found = shape_inference.infer_node_outputs(
             _schema(made.node.op_type), made.node, types, made.data, opset_imports=_OPSETS
         )
-    except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
-        raise InferenceError(str(error).strip().splitlines()[-1]) from error
+    except _REFUSALS as error:
+        said = str(error).strip() or type(error).__name__
+        raise InferenceError(said.splitlines()[-1]) from error
     parts = tuple(_tensor_type(found.get(name)) for name in made.node.output)
     return parts if spec is not None and spec.form.bundle else parts[0]
 

@@ -206,6 +206,10 @@ WRONG = {
         " only if constant(c), dtype(x) == 'float32'",
         "agrees",
     ),
+    "a mode that no runtime has yet": (
+        "exact\n SpaceToDepth(x, **a, mode=m) => SpaceToDepth(x, **a)\n when a.blocksize > 1",
+        "agrees",
+    ),
     "the sign of a sum of zeros": ("exact\n Neg(Add(x, y)) => Sub(Neg(x), y)\n when floating(x)", "agrees"),
 }
 
@@ -240,6 +244,15 @@ RIGHT = {
         "reassociates\n Cast(Cast(x, to='float32'), to='int8') => x\n when dtype(x) == 'int8'"
     ),
     "exponentials that overflow on both sides": "reassociates\n Mul(Exp(x), Exp(y)) => Exp(Add(x, y))",
+    "numbers that not all integers have": "exact\n Min(Min(x, 1000), 2000) => Min(x, scalar(1000, like=x))",
+    "a whole number where the operator has a float": (
+        "reassociates\n Gemm(x, y, b, alpha=f, beta=g, transA=0, transB=0)"
+        " => Gemm(x, y, Mul(b, scalar(g, like=b)), alpha=f, beta=1, transA=0, transB=0)\n when floating(x)"
+    ),
+    "elements by an index along an axis that another operand has": (
+        "exact\n GatherElements(Add(x, y), i, axis=k)"
+        " => Add(GatherElements(x, i, axis=k), GatherElements(y, i, axis=k))\n when same_shape(x, y)"
+    ),
     "an approximation within its bound": "approximates within 0.2\n Tanh(x) => Tanh(Mul(x, scalar(0.9, like=x)))",
 }
 

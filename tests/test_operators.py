@@ -20,7 +20,7 @@ from superopt.operators import FORMS, NEWEST_OPSET, named, operator
 from superopt.rounding import rounding_bound
 from superopt.shapes import infer
 from superopt.sizes.shapes import SHAPES
-from superopt.terms import Attrs, TensorType
+from superopt.terms import Attrs, AttrValue, TensorType
 from tests.test_kernels import CASES, NOT_RATIONAL, NOT_RING, complete
 
 Array = NDArray[Any]
@@ -401,3 +401,21 @@ def test_what_is_exact_has_no_rounding() -> None:
     assert rounding_bound("Floor", Attrs(), [x], [0.0], (np.floor(x),)) == 0
     assert rounding_bound("Floor", Attrs(), [x], [1e-9], (np.floor(x),)) == np.inf
     assert rounding_bound("Where", Attrs(), [x > 1, x, x], [0.0, 0.5, 0.25], (x,)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "args"),
+    [
+        ("QuantizeLinear", {"output_dtype": ""}, [TensorType("float32", (2,)), TensorType("float32", ()), None]),
+        ("QuantizeLinear", {"output_dtype": "wide"}, [TensorType("float32", (2,)), TensorType("float32", ()), None]),
+        ("MaxPool", {"kernel_shape": (2, 2), "pads": (1, 1)}, [TensorType("float32", (1, 1, 4, 4))]),
+        ("MaxPool", {"kernel_shape": (2, 2), "dilations": (1,)}, [TensorType("float32", (1, 1, 4, 4))]),
+    ],
+)
+def test_what_has_no_type_is_refused_by_an_error_of_ours(
+    op: str, attrs: dict[str, AttrValue], args: list[TensorType | None]
+) -> None:
+    spec = operator(op)
+    assert spec is not None
+    with pytest.raises(InferenceError, match=op):
+        infer(op, Attrs.of({**dict(spec.defaults.items), **attrs}), args)

@@ -103,10 +103,15 @@ def test_siblings_expand_to_roots() -> None:
         ("rule x: exact\n  Relu(x) => x\n  when nosuch(x)", "f:3:8", "no function nosuch"),
         ("rule x: exact\n  Relu(x) => x\n  when rank(y) == 2", "f:3:", "y is not bound"),
         ("rule x: exact\n  Relu(x) == x", "f:2:3", "'=>' or '<=>'"),
-        ("rule x: exact\n  (Relu(x), x) => x", "f:2:19", "equally many"),
+        ("rule x: exact\n  (Relu(x), Neg(x)) => x", "f:2:24", "equally many"),
+        ("rule x: exact\n  x => x", "f:2:3", "x alone is no left side"),
+        ("rule x: exact\n  Relu(x) <=> x", "f:2:15", "x alone is no left side"),
+        ("rule x: exact\n  (Relu(x), y[1]) => (x, x)", "f:2:13", "y[1] alone is no left side"),
         ("rule x: exact", "f:1:1", "an equation"),
         ("  rule x", "f:1:1", "indented line before any rule"),
         ("rule x: approximates\n  Relu(x) => x", "f:1:1", "within"),
+        ("rule x: approximates within 1e400\n  Relu(x) => x", "f:1:1", "within 1e400 is no bound"),
+        ("rule x: approximates within 1.2.3\n  Relu(x) => x", "f:1:1", "'within' is not understood"),
         ("rule x: exact ignoring rain\n  Relu(x) => x", "f:1:1", "cannot be ignored"),
         ("rejected x: exact\n  Relu(x) => x", "f:1:1", "because"),
         ("rule x: exact\n  F(x) => x\n  for F in nogroup", "f:3:", "no group"),
@@ -259,3 +264,13 @@ def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
 def test_what_is_no_text_is_a_rule_error() -> None:
     with pytest.raises(RuleError, match="NoneType is no text"):
         parse(None)  # type: ignore[arg-type]
+
+
+def test_a_whole_number_is_a_float_where_the_operator_has_floats() -> None:
+    (rule,) = parse(
+        "rule a: exact\n  Gemm(x, y, b, **a, alpha=1, beta=-2) => Gemm(x, y, b, **a, alpha=2, beta=a.beta)\n"
+    )
+    assert isinstance(rule.left[0], Apply)
+    assert isinstance(rule.right[0], Apply)
+    assert [expr.text for _, expr in rule.left[0].attrs] == ["1.0", "-2.0"]
+    assert [expr.text for _, expr in rule.right[0].attrs] == ["2.0", "a.beta"]

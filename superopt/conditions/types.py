@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from superopt.operators import dtype_number
+from superopt.operators import dtype_number, has_number
 from superopt.terms import Dim
 from superopt.values import Unknown, Value, attribute, predicate, tensor
 
@@ -247,12 +247,14 @@ def chain_products(left: Value, middle: Value, right: Value) -> tuple[int, int]:
 @tensor()
 def scalar(value: int | float, like: Value) -> NDArray[np.generic]:
     """A constant without dimensions, of the element type of ``like``."""
-    return np.array(value).astype(numpy_dtype(like.dtype))
+    return scalar_of(value, like.dtype)
 
 
 @tensor()
 def scalar_of(value: int | float, dtype: str) -> NDArray[np.generic]:
     """A constant without dimensions, of an element type."""
+    if not has_number(dtype, value):
+        raise Unknown(f"{dtype} has no {value}")
     return np.array(value).astype(numpy_dtype(dtype))
 
 

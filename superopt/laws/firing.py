@@ -5,7 +5,7 @@ from __future__ import annotations
 from superopt.engine.eclasses import EGraph
 from superopt.engine.saturate import Limits, saturate
 from superopt.laws.instances import Instance
-from superopt.laws.runtime import RUNTIME_OPSET
+from superopt.laws.runtime import opset_of
 from superopt.models.tensors import constant_of_array
 from superopt.rules import Rule, RuleSet
 from superopt.terms import ABSENT, CONST, INPUT, Attrs, Constant, Node, TermGraph, ValueType
@@ -18,7 +18,7 @@ def fires(rule: Rule, instance: Instance) -> bool:
     """Whether one step of this rule alone makes the right side of the instance equal to the left."""
     left = _closed(instance.left, instance)
     right = _closed(instance.right(), instance)
-    saturation = saturate(left, RuleSet((rule,)), LIMITS, RUNTIME_OPSET)
+    saturation = saturate(left, RuleSet((rule,)), LIMITS, opset_of((left, right)))
     return _holds(saturation.egraph, right)
 
 

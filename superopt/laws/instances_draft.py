@@ -10,7 +10,7 @@ from superopt.errors import InferenceError
 from superopt.laws.instances_dice import Dice, Request, static
 from superopt.laws.instances_kinds import numbers_of
 from superopt.laws.instances_operators import propose
-from superopt.operators import named, operator
+from superopt.operators import has_number, named, operator
 from superopt.rules import Absent, Apply, Expr, Number, Output, Pattern, Var
 from superopt.shapes import infer
 from superopt.terms import Attrs, AttrValue, TensorType, ValueType
@@ -120,6 +120,8 @@ def _variable(name: str, draft: Draft, wanted: TensorType) -> TensorType:
     if name not in draft.types:
         if not draft.dice.fits(wanted):
             raise Rejected(f"{wanted} is too large")
+        if name in draft.numbers and not has_number(wanted.dtype, draft.numbers[name]):
+            raise Rejected(f"{wanted.dtype} has no {draft.numbers[name]}")
         draft.types[name] = wanted
     return draft.types[name]
 
@@ -303,6 +305,8 @@ def _settle(pattern: Apply, values: Mapping[str, AttrValue], known: list[TensorT
     if pattern.op in _INDEXED and isinstance(pattern.args[1], Var) and known[0] is not None:
         shape = static(known[0]) or (1,)
         axis = values.get("axis", 0)
+        if isinstance(axis, int) and not -len(shape) <= axis < len(shape):
+            raise Rejected(f"no axis {axis} in {known[0]}")
         size = (
             shape[axis]
             if isinstance(axis, int) and pattern.op.startswith("Gather") and pattern.op != "GatherND"

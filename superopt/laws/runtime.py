@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,10 +13,11 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from superopt.errors import InferenceError
 from superopt.forms import OnnxForm, onnx_form
 from superopt.laws.error_bounds import ROUNDOFF
 from superopt.models.divisions import trapped
-from superopt.operators import dtype_number
+from superopt.operators import NEWEST_OPSET, dtype_number
 from superopt.sessions import CPU, judging_options
 from superopt.terms import ABSENT, CONST, INPUT, PROJECT, TensorType, TermGraph
 
@@ -30,8 +31,10 @@ def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.Mo
     """One model that computes several graphs, each for itself, from shared inputs.
 
     Outputs are named ``left_0`` and so on by the names of the graphs; dots in names become underscores. With ``typed``
-    inputs and outputs have their shapes.
+    inputs and outputs have their shapes. The model is at ``RUNTIME_OPSET``, or at the newest where that does not have
+    what an operator is to do.
     """
+    opset = opset_of(graphs.values())
     nodes: list[onnx.NodeProto] = []
     inputs: dict[str, TensorType] = {}
     initializers: dict[str, onnx.TensorProto] = {}
@@ -41,7 +44,7 @@ def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.Mo
         for index, node in enumerate(graph.nodes):
             if node.op in (INPUT, CONST, PROJECT):
                 continue
-            form = onnx_form(node.op, node.attrs, tuple(arg != ABSENT for arg in node.args), RUNTIME_OPSET)
+            form = onnx_form(node.op, node.attrs, tuple(arg != ABSENT for arg in node.args), opset)
             entries = []
             for place, item in enumerate(form.inputs):
                 if isinstance(item, int):
@@ -66,7 +69,19 @@ def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.Mo
         for name, kind in inputs.items()
     ]
     graph_proto = helper.make_graph(nodes, "instance", declared, outputs, list(initializers.values()))
-    return helper.make_model(graph_proto, opset_imports=[helper.make_opsetid("", RUNTIME_OPSET)], ir_version=10)
+    return helper.make_model(graph_proto, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def opset_of(graphs: Iterable[TermGraph]) -> int:
+    """The oldest of the two opsets that models of laws are written in which has all that these graphs do."""
+    try:
+        for graph in graphs:
+            for node in graph.nodes:
+                if node.op not in (INPUT, CONST, PROJECT):
+                    onnx_form(node.op, node.attrs, tuple(arg != ABSENT for arg in node.args), RUNTIME_OPSET)
+    except InferenceError:
+        return NEWEST_OPSET
+    return RUNTIME_OPSET
 
 
 def _attributes(form: OnnxForm) -> dict[str, Any]:
@@ -133,6 +148,8 @@ class Program:
 
 def program(graphs: Mapping[str, TermGraph]) -> Program:
     """The graphs, loaded."""
+    if opset_of(graphs.values()) > RUNTIME_OPSET:
+        return Program(graphs, f"NOT_IMPLEMENTED: opset {RUNTIME_OPSET} does not have what an operator is to do")
     model = model_of(graphs)
     if any(_may_fault(graph) for graph in graphs.values()):
         model = trapped(model)
