@@ -9,6 +9,7 @@ import math
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from superopt.extraction import Extractor, Problem, extract, greedy, interchange
 from superopt.extraction.formulation import cycle_cuts, formulate
 from superopt.extraction.heuristics import heuristic, value
 from superopt.extraction.reduction import opened, simplify
+from superopt.extraction.solve import TOLERANCE
 from superopt.extraction.solvers import Effort, branch, propagate, relax
 from superopt.extraction.tightening import masks, tighten
 from superopt.terms import ABSENT, Attrs, Constant, TensorType, TermGraph
@@ -101,6 +103,43 @@ def test_agrees_with_brute_force_on_small_cyclic_problems(block: int) -> None:
         check_solution(problem)
         solved += brute_force(problem) < math.inf
     assert solved > 10
+
+
+def far_apart(rng: random.Random) -> Problem:
+    """A small problem with costs that vanish beside each other in floating point."""
+    problem = ladder(rng, 4) if rng.random() < 0.7 else random_problem(rng)
+    least = rng.choice([1e-300, 1e-12, 1e-3])
+    prices = rng.choice([[0.0, 0.0, 1e-3, 1e12], [0.0, least, 1.5 * least, 2 * least, 1.0, 1e9, 1e12, 1e16]])
+    return replace(problem, costs=[rng.choice(prices) for _ in problem.costs])
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_agrees_with_brute_force_where_costs_are_far_apart(block: int) -> None:
+    solved = 0
+    for seed in range(block * 60, block * 60 + 60):
+        problem = far_apart(random.Random(seed))
+        expected = brute_force(problem)
+        if expected == math.inf:
+            continue
+        solution = solve(problem)
+        assert solution.status == "optimal"
+        assert solution.bound <= expected * (1 + 1e-12)
+        assert expected * (1 - 1e-12) <= solution.cost <= expected * (1 + TOLERANCE)
+        assert solution.gap <= TOLERANCE
+        solved += expected > 0
+    assert solved > 10
+
+
+def test_what_is_left_may_vanish_beside_what_is_settled() -> None:
+    # What the root needs in any case is so dear that the rest of the cheapest choice, 0.001, is lost in rounding.
+    named = {
+        "one": (1, (3,), 0.0), "dear": (0, (), 1e12), "round": (3, (5,), 0.001), "step": (2, (0,), 0.0),
+        "other": (3, (2,), 0.001), "leaf": (1, (), 0.001), "top": (4, (3,), 0.0), "top too": (4, (5,), 0.0),
+        "both": (5, (0, 1), 0.0),
+    }  # fmt: skip
+    node_class, children, costs = (list(column) for column in zip(*named.values(), strict=True))
+    solution = solve(Problem(6, node_class, children, costs, [4]))
+    assert (solution.cost, solution.status) == (1e12 + 0.001, "optimal")
 
 
 def ladder(rng: random.Random, rungs: int) -> Problem:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from superopt.extraction.reduction import Items, Late, Part, never
+from superopt.extraction.reduction import ROUNDING, Items, Late, Part, never
 
 Chosen = dict[int, int]
 """The number of the chosen item by class."""
@@ -24,9 +24,6 @@ _GREEDY_SETS_AT_MOST = 12_000_000
 
 _EXCHANGE_WORK = 500_000
 """Classes visited by exchange before it stops."""
-
-_ROUNDING = 1e-9
-"""By what share of its cost a choice may seem cheaper or dearer than it is where costs come and go one by one."""
 
 
 def needed(items: Items, roots: list[int], chosen: Mapping[int, int]) -> list[int] | None:
@@ -186,7 +183,7 @@ def exchanged(part: Part, start: Chosen, late: Late = never) -> tuple[Chosen, fl
                 before = chosen[owner]
                 saved, visited = _saved(items, chosen, uses, owner, index)
                 work += visited
-                if saved < -_ROUNDING * cost or (saved <= _ROUNDING * cost and item.rank >= items[owner][before].rank):
+                if saved < -ROUNDING * cost or (saved <= ROUNDING * cost and item.rank >= items[owner][before].rank):
                     continue
                 chosen[owner] = index
                 tried = value(items, roots, chosen)

@@ -59,6 +59,17 @@ class Part:
     def size(self) -> int:
         return sum(map(len, self.items.values()))
 
+    def rest(self, upper: float) -> float:
+        """What a solution that costs at most ``upper`` may pay for what is left.
+
+        Where nearly all is settled, this is a small difference of large numbers: what rounding has taken away is given
+        back, for what is dropped above the rest must not be the last derivation, nor be missed.
+        """
+        return upper - self.cost + ROUNDING * upper
+
+
+ROUNDING = 1e-9
+"""By what share of its cost a solution may seem cheaper or dearer than it is where costs come and go one by one."""
 
 _ALIAS_GROWTH = 16
 """An alias is dissolved into its children if that adds no more edges than this."""

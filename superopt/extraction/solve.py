@@ -21,7 +21,7 @@ from superopt.extraction.solvers import Effort
 from superopt.extraction.tightening import promote_spine, tighten
 
 Status = Literal["optimal", "effort", "seconds"]
-"""Proven optimal, or why the proof is missing: the counted effort or the time ran out."""
+"""Proven optimal within ``TOLERANCE``, or why the proof is missing: the counted effort or the time ran out."""
 
 DEFAULT_EFFORT = 30.0
 """Units of about a second that one extraction may spend on proofs; counted, so that the same input gives the same
@@ -62,7 +62,8 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How much cheaper than this choice another could be at most, relative to its cost; 0 when proven optimal."""
+        """How much cheaper than this choice another could be at most, relative to its cost; at most
+        ``TOLERANCE`` when proven optimal."""
         return 0.0 if self.cost <= 0 else max(0.0, (self.cost - self.bound) / self.cost)
 
 
@@ -209,7 +210,7 @@ def _relaxed(part: Part, program: Formulation, incumbent: _Incumbent, effort: Ef
     low = _floor(part)
     if effort.spent:
         return low, False
-    rest = incumbent.cost - part.cost
+    rest = part.rest(incumbent.cost)
     relaxed = None
     for _ in range(_CUT_ROUNDS):
         again = solvers.relax(program, rest, effort)
@@ -244,7 +245,7 @@ def _offer_near(part: Part, program: Formulation, incumbent: _Incumbent, solutio
 def _exact(part: Part, program: Formulation, incumbent: _Incumbent, hint: Chosen, effort: Effort) -> float:
     """Improves the incumbent and proves a lower bound: by few branches, which suffice where the relaxation says much,
     by a little clause learning, by many branches with cuts, and by clause learning with what is left."""
-    rest = incumbent.cost - part.cost
+    rest = part.rest(incumbent.cost)
     low, more = 0.0, True
 
     def proven() -> bool:
@@ -278,7 +279,7 @@ def _branched(
 ) -> tuple[float, bool]:
     """A lower bound of what is left from so many nodes of branch and bound; whether cuts against the cycles of what it
     found promise more."""
-    found = solvers.branch(program, incumbent.cost - part.cost, effort, nodes)
+    found = solvers.branch(program, part.rest(incumbent.cost), effort, nodes)
     if found.chosen is None:
         return found.bound, False
     solution = [float(found.chosen.get(o) == i) for o, i in zip(program.owner, program.index, strict=True)]

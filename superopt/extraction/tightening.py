@@ -213,7 +213,7 @@ def _drop_expensive(part: Part, found: Masks, upper: float, late: Late) -> None:
     least = np.zeros(count)
     for owner, bit in found.position.items():
         least[bit] = min((item.cost for item in part.items[owner]), default=0.0)
-    limit = (upper - part.cost) * (1 + 1e-9)
+    limit = part.rest(upper)
     for owner, ways in part.items.items():
         if len(ways) < 2:
             continue
