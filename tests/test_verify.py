@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from superopt.verification import distance
 from superopt.verification.distance import Spread, class_agreement, error
 from superopt.verification.evidence import gather, multiplications
 from superopt.verification.perturb import perturbed_feed, perturbed_model
-from superopt.verification.verify import Verification, verify
+from superopt.verification.verify import Verification, _Judge, verify
 
 Array = np.ndarray[Any, Any]
 
@@ -427,3 +428,49 @@ def test_bits_are_the_same_with_weights_prepacked() -> None:
     result = superopt.optimize(turned.proto, numeric="exact", select="modelled")
     assert result.report["verified"]
     assert not result.report["problems"]
+
+
+def test_what_fails_on_an_empty_batch_alone_is_told_apart() -> None:
+    def reshaped(*targets: list[int]) -> Model:
+        names = ["x", *(f"r{place}" for place in range(len(targets) - 1)), "y"]
+        steps = range(len(targets))
+        nodes = [helper.make_node("Reshape", [names[step], f"s{step}"], [names[step + 1]]) for step in steps]
+        return model_of(nodes, {f"s{step}": np.asarray(targets[step]) for step in steps}, ["batch", 4])
+
+    whole, inferred = reshaped([0, 2, 2]), reshaped([0, 2, -1])
+    feeds = sample(whole, edge_sizes=True)
+    verdict = verify(whole, inferred, feeds)
+    assert not verdict.agree
+    assert verdict.on_empty
+    assert "on inputs without elements" in verdict.reason
+    assert verify(whole, inferred, sample(whole)).agree
+    wrong = verify(whole, reshaped([0, 4], [0, 2, 2, 1]), feeds)
+    assert not wrong.agree
+    assert not wrong.on_empty
+
+
+def test_a_rule_that_fails_on_an_empty_batch_alone_is_left_out() -> None:
+    rule = superopt.parse_rules("""
+rule four-times-negated: exact
+  Neg(Neg(Neg(Neg(x)))) => Reshape(Reshape(x, shape=(0, 2, -1)), shape=(0, -1))
+  when rank(x) == 2, dim(x, 1) == 4
+""")
+    nodes = [helper.make_node("Neg", [a], [b]) for a, b in itertools.pairwise(["x", "a", "b", "c", "y"])]
+    model = model_of(nodes, {}, ["batch", 4])
+    report = superopt.optimize(
+        model.proto, rules=rule, select="modelled", cost="nodes", trust_rules=True, max_growth=None
+    ).report
+    assert [one["rule"] for one in report["left_out"]] == ["four-times-negated"]
+    assert "on inputs without elements" in report["left_out"][0]["because"]
+
+
+def test_where_no_rule_is_guilty_of_what_an_empty_batch_comes_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_empty(self: _Judge, *_: object, **__: object) -> dict[str, str]:
+        return {"y": "on inputs without elements: it does not run"}
+
+    monkeypatch.setattr(_Judge, "on_empty", on_empty)
+    nodes = [helper.make_node("Neg", ["c"], ["n"]), helper.make_node("Add", ["x", "n"], ["y"])]
+    model = model_of(nodes, {"c": np.ones(4, np.float32)}, ["batch", 4])
+    report = superopt.optimize(model.proto, rules=superopt.RuleSet(), select="modelled").report
+    assert report["changed"]
+    assert report["problems"] == ["y: on inputs without elements: it does not run"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from superopt.errors import EvaluationError
-from superopt.evaluate import Feed, Runner, Value, arrays_of, equal_bits, same_bits
+from superopt.evaluate import Feed, Runner, Value, arrays_of, equal_bits, is_empty, same_bits
 from superopt.inputs.feeds import Feeds
 from superopt.kernels import Array, is_float
 from superopt.models.model import Model
@@ -61,7 +61,8 @@ class Verification:
     ``agree`` is the verdict and ``reason`` what it rests on, or what speaks against it. ``ran`` tells whether both
     models could be run at all. ``truth`` says what stood for the truth, ``feeds`` what the models ran on,
     ``perturbations`` how often the original's sensitivity was measured. ``regions`` counts the parts that were compared
-    one by one; None where the whole models were.
+    one by one; None where the whole models were. ``on_empty`` is true where all that speaks against the new model is
+    what it does on inputs without elements.
     """
 
     agree: bool
@@ -73,6 +74,7 @@ class Verification:
     feeds: tuple[str, ...] = ()
     perturbations: int = 0
     regions: int | None = None
+    on_empty: bool = False
 
     @property
     def verified(self) -> bool:
@@ -118,9 +120,12 @@ def verify(
         return Verification(False, False, f"cannot run: the original: {problem}", numeric)
     texts = tuple(texts[place] for place in evidence.places)
     subject = (with_seeds(new) or new) if evidence.seeded else new
+    empty = [place for place, feed in enumerate(evidence.feeds) if is_empty(feed)]
+    if len(empty) == len(evidence.feeds):
+        empty = []
     try:
         runner = TermRunner(subject) if evidence.by_terms else Runner(subject)
-        plain = [runner.run(feed) for feed in evidence.feeds]
+        plain = {place: runner.run(feed) for place, feed in enumerate(evidence.feeds) if place not in empty}
         optimized = None if evidence.by_terms else _optimized(subject, evidence)
     except EvaluationError as problem:
         return Verification(False, True, f"the new model does not run: {problem}", numeric, feeds=texts)
@@ -131,12 +136,17 @@ def verify(
     if problems and not exact and not evidence.wider:
         evidence.widen(seed)
         problems = judge.close(plain, optimized)
+    on_empty = False
+    if not problems:
+        problems = judge.on_empty(runner, empty, exact=exact)
+        on_empty = bool(problems)
     checks = tuple(_check(evidence, plain, name, problems.get(name)) for name in evidence.outputs[0])
     worst = next(iter(problems.items()), None)
     reason = f"{worst[0]}: {worst[1]}" if worst else _why(evidence, exact, optimized is not None)
     return Verification(
-        worst is None, True, reason, numeric, checks, _truth_text(evidence), texts, evidence.perturbations
-    )
+        worst is None, True, reason, numeric, checks, _truth_text(evidence), texts, evidence.perturbations,
+        on_empty=on_empty,
+    )  # fmt: skip
 
 
 def _why(evidence: Evidence, exact: bool, optimized: bool) -> str:
@@ -175,10 +185,18 @@ class _Judge:
         self.ignoring = ignoring
         self.within = within
 
-    def exact(self, plain: Sequence[Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
+    def on_empty(self, runner: Runner | TermRunner, places: Sequence[int], *, exact: bool) -> dict[str, str]:
+        """What speaks against it on inputs without elements: that it does not run there, or other outputs."""
+        try:
+            found = {place: runner.run(self.evidence.feeds[place]) for place in places}
+        except EvaluationError as error:
+            return {next(iter(self.evidence.outputs[0])): f"on inputs without elements: {error}"}
+        return self.exact(found, None) if exact else self.close(found, None)
+
+    def exact(self, plain: Mapping[int, Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
         problems: dict[str, str] = {}
-        for feed, original in enumerate(self.evidence.outputs):
-            for name, value in original.items():
+        for feed in plain:
+            for name, value in self.evidence.outputs[feed].items():
                 problem = self._form(name, value, plain[feed], "")
                 if not problem and optimized is not None and feed in optimized:
                     problem = self._form(name, value, optimized[feed], " with optimizations on")
@@ -204,9 +222,9 @@ class _Judge:
                     )
         return problems
 
-    def close(self, plain: Sequence[Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
+    def close(self, plain: Mapping[int, Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
         problems: dict[str, str] = {}
-        for results, how in ((dict(enumerate(plain)), ""), (optimized or {}, " with optimizations on")):
+        for results, how in ((plain, ""), (optimized or {}, " with optimizations on")):
             for feed in results:
                 for name, value in self.evidence.outputs[feed].items():
                     problem = self._form(name, value, results[feed], how)
@@ -300,17 +318,17 @@ def _differing(value: Value, other: Value) -> str:
     return "it differs"
 
 
-def _check(evidence: Evidence, plain: Sequence[Feed], name: str, problem: str | None) -> OutputCheck:
+def _check(evidence: Evidence, plain: Mapping[int, Feed], name: str, problem: str | None) -> OutputCheck:
     pairs: list[tuple[Array, Array]] = []
-    for original, result in zip(evidence.outputs, plain, strict=True):
-        mine, other = arrays_of(original.get(name)), arrays_of(result.get(name))
+    for feed, result in plain.items():
+        mine, other = arrays_of(evidence.outputs[feed].get(name)), arrays_of(result.get(name))
         pairs += [(b, a) for a, b in zip(mine, other, strict=False) if a.shape == b.shape and a.dtype == b.dtype]
     first = arrays_of(evidence.outputs[0][name])
     dtype: np.dtype[Any] = first[0].dtype if first else np.dtype(np.float32)
     original_error = new_error = None
     if evidence.truth is not None and is_float(dtype):
         true = arrays_of(evidence.truth[name])
-        new = arrays_of(plain[0].get(name))
+        new = arrays_of(plain[0].get(name)) if 0 in plain else []
         original_error = error(list(zip(first, true, strict=False)), dtype)
         new_error = error(list(zip(new, true, strict=False)), dtype)
     noise = max(

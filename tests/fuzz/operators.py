@@ -342,7 +342,7 @@ def tile(d: Draft) -> Drawn:
 
 
 def gather(d: Draft) -> Drawn:
-    x = d.pick(lambda value: value.rank > 0)
+    x = d.pick(lambda value: value.rank > 0 and 0 not in value.shape)
     axis = d.integer(0, x.rank - 1)
     least = -x.shape[axis] if d.opset >= 11 else 0
     kind = d.one_of(("range", "scalar", "one", "any"))
