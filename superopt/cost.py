@@ -102,7 +102,7 @@ def measured(runtime: Runtime, database: Database | None = None) -> CostModel:
     byte = reorder_byte(seconds)
     block = channels_of_a_block(runtime) if byte else 0
     formula = fitted(load(FORMULA), seconds)
-    return replace(formula, name=MEASURED, instances=seconds, block=block, reorder_byte=byte)
+    return replace(formula, name=MEASURED, file="", instances=seconds, block=block, reorder_byte=byte)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,9 @@ def model_cost(lowered: Lowered, cost_model: CostModel, sizes: Mapping[str, int]
 
 def _finite(total: float, cost_model: CostModel) -> float:
     if math.isinf(total):
-        raise CostModelError(f"{cost_model.name}: the prices of the model add up to infinity, expected smaller prices")
+        raise CostModelError(
+            f"{cost_model.file or cost_model.name}: the prices of the model add up to infinity, expected smaller prices"
+        )
     return total
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -180,6 +182,9 @@ GOOD = '[price]\nnode = 1\n[family.f]\noperators = ["Relu"]\n'
         ('["Relu"]', '["Relu"]\nflop = -2', "flop = -2, expected a finite number"),
         ('["Relu"]', '["Relu"]\nflops = 2', "[family.f] has 'flops', expected only operators"),
         ('["Relu"]', '["Relu"]\n[plus]\nm = "much"', "m = 'much', expected a finite number"),
+        ('["Relu"]', '["Conv", "Relu"]\nkind = "grouped"', "kind = 'grouped' of Relu, expected any"),
+        ("[price]", '[instance]\n"Relu 1x3" = 1.0\n[price]', "[instance] has 'Relu 1x3', expected keys as superopt"),
+        ("[price]", '[instance]\n"[[],[], []]" = 1.0\n[price]', "[instance] has '[[],[], []]', expected keys as"),
     ],
 )
 def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, old: str, new: str, what: str) -> None:
@@ -194,6 +199,64 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, old: str, new: s
     assert what in str(error.value)
     assert "expected" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+KEY = '[[["float32",[2,3],false,""]],[["Relu","",[0]]],[1]]'
+"""The key of a Relu's instance."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"node": -1}, "node = -1, expected a finite number that is not negative"),
+        ({"node": math.nan}, "node = nan, expected a finite number"),
+        ({"flop": math.inf}, "flop = inf, expected a finite number"),
+        ({"node": "1"}, "node = '1', expected a finite number"),
+        ({"node": True}, "node = True, expected a finite number"),
+        ({"node": 10**400}, "node = a whole number of more than 20 digits, expected a finite number"),
+        ({"node": 0}, "no price above 0 in [price], [plus] or [instance], expected at least one"),
+        ({"combine": "min"}, "combine = 'min', expected one of sum, max"),
+        ({"block": -3}, "block = -3 in [price], expected a whole number of channels from 1"),
+        ({"block": 2.5}, "block = 2.5 in [price], expected a whole number of channels from 1"),
+        ({"block": False}, "block = False in [price], expected a whole number of channels from 1"),
+        ({"instances": {KEY: -1}}, f"{KEY} = -1, expected a finite number"),
+        ({"instances": {"a": 1}}, "[instance] has 'a', expected keys as superopt measure --output writes them"),
+        ({"instances": {3: 1}}, "instance has 3, expected a text"),
+        ({"instances": 3}, "instance = 3, expected a table"),
+        ({"name": 3}, "name = 3, expected a text of one line"),
+        ({"unit": None}, "unit = None, expected a text of one line"),
+        ({"families": {"a": 3}}, "family.a = 3, expected a table [family.a]"),
+        ({"families": {"a": Family(())}}, "operators = (), expected a list of operator names"),
+        ({"plus": ((1, "flops"),)}, "plus has (1, 'flops'), expected pairs of a weight and a CostModel"),
+        ({"plus": 3}, "plus has 3, expected pairs of a weight and a CostModel"),
+        ({"plus": ((-1, CostModel("n", "u", node=1)),)}, "plus: n = -1, expected a finite number"),
+        ({"fuses": "nothere"}, "fuses = 'nothere', expected one of onnxruntime"),
+        ({"fuses": ["onnxruntime"]}, "fuses = ['onnxruntime'], expected one of onnxruntime"),
+    ],
+)
+def test_a_model_made_in_python_is_held_to_the_same(fields: dict[str, Any], what: str) -> None:
+    good: dict[str, Any] = {"name": "m", "unit": "u", "node": 1}
+    CostModel(**good, instances={KEY: 1e-6})
+    with pytest.raises(CostModelError) as error:
+        CostModel(**{**good, **fields})
+    assert str(error.value).startswith(what)
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"operators": ("Convv",)}, "operators has 'Convv', expected operators of ONNX"),
+        ({"operators": "Conv"}, "operators = 'Conv', expected a list of operator names"),
+        ({"flop": -2}, "flop = -2, expected a finite number"),
+        ({"block": 0}, "block = 0 in a family, expected a whole number of channels from 1"),
+        ({"kind": "wide"}, "kind = 'wide', expected one of any, depthwise, grouped"),
+        ({"operators": ("Relu",), "kind": "grouped"}, "kind = 'grouped' of Relu, expected any"),
+    ],
+)
+def test_a_family_made_in_python_is_held_to_the_same(fields: dict[str, Any], what: str) -> None:
+    with pytest.raises(CostModelError) as error:
+        Family(**{"operators": ("Conv",), **fields})
+    assert str(error.value).startswith(what)
 
 
 def test_a_family_may_name_operators_of_other_domains(tmp_path: Path) -> None:
@@ -218,6 +281,11 @@ def test_prices_that_add_up_to_infinity_are_refused(tmp_path: Path) -> None:
     onnx.save(small_model(), tmp_path / "m.onnx")
     with pytest.raises(CostModelError, match="m: the prices of the model add up to infinity, expected smaller"):
         cost(tmp_path / "m.onnx", CostModel("m", "u", node=1e308))
+    file = tmp_path / "dear.toml"
+    file.write_text('name = "m"\nunit = "u"\n[price]\nnode = 1e308\n')
+    with pytest.raises(CostModelError) as error:
+        cost(tmp_path / "m.onnx", str(file))
+    assert str(error.value).startswith(f"{file}: the prices of the model add up to infinity")
 
 
 def test_a_byte_order_mark_is_no_part_of_a_cost_model(tmp_path: Path) -> None:
@@ -312,9 +380,9 @@ def test_every_body_is_priced_once() -> None:
 
 def test_a_models_hash_tells_what_it_fuses_and_what_was_timed() -> None:
     model = CostModel("m", "u", node=1)
-    others = [replace(model, fuses="onnxruntime"), replace(model, instances={"a": 1.0}), replace(model, node=2)]
+    others = [replace(model, fuses="onnxruntime"), replace(model, instances={KEY: 1.0}), replace(model, node=2)]
     assert len({each.hash for each in (model, *others)}) == 4
-    assert replace(model).hash == model.hash
+    assert replace(model).hash == replace(model, file="m.toml").hash == model.hash
 
 
 def test_prices_of_another_model_are_added(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from superopt.costs import database as databases
 from superopt.costs import filling, sampling, timing
 from superopt.costs.database import Database, Place
 from superopt.costs.executor import Ends
-from superopt.costs.fitting import fitted, instance_of_key
+from superopt.costs.fitting import fitted
 from superopt.costs.fusions import NONE
 from superopt.costs.gather import graph_instances
-from superopt.costs.instances import Instance, Part, inputs_of, instance_model, instance_of, single
+from superopt.costs.instances import Instance, Part, inputs_of, instance_model, instance_of, instance_of_key, single
 from superopt.costs.operands import Operand, content_of
 from superopt.costs.sampling import Timing
 from superopt.costs.timing import Runtime

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
-from superopt.costs.instances import Instance, Leaf
+from superopt.costs.instances import Instance, Leaf, instance_of_key
 from superopt.costs.layout import WAYS
 from superopt.costs.model import CostModel, Family
 from superopt.costs.operands import Operand
 from superopt.shapes import infer
-from superopt.terms import ABSENT, OPAQUE, Attrs, Node, TensorType
+from superopt.terms import ABSENT, OPAQUE, TensorType
 from superopt.workload import NOMINAL
 
 LEAST = 3
@@ -20,16 +19,6 @@ LEAST = 3
 
 _SHORTEST = 1e-7
 """Seconds below which a ratio says nothing."""
-
-
-def instance_of_key(key: str) -> Instance:
-    """The instance whose key this is. Raises ValueError for another text."""
-    leaves, nodes, outputs = json.loads(key)
-    return Instance(
-        tuple(Leaf(dtype, tuple(shape), constant, content) for dtype, shape, constant, content in leaves),
-        tuple(Node(op, tuple(args), Attrs(attrs)) for op, attrs, args in nodes),
-        tuple(outputs),
-    )
 
 
 def fitted(model: CostModel, seconds: Mapping[str, float]) -> CostModel:

@@ -72,6 +72,16 @@ class Instance:
         return " ".join([operators, *shapes])
 
 
+def instance_of_key(key: str) -> Instance:
+    """The instance whose key this is. Raises ValueError for another text."""
+    leaves, nodes, outputs = json.loads(key)
+    return Instance(
+        tuple(Leaf(dtype, tuple(shape), constant, content) for dtype, shape, constant, content in leaves),
+        tuple(Node(op, tuple(args), Attrs(attrs)) for op, attrs, args in nodes),
+        tuple(outputs),
+    )
+
+
 @dataclass(frozen=True)
 class Part:
     """One node of an instance to be: its operator, the names of its arguments (None for an absent one), its type."""

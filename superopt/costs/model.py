@@ -9,17 +9,23 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from superopt.costs import checks
 from superopt.costs.fusions import NONE, Fusions, Match, right_type
 from superopt.costs.fusions import load as load_fusions
 from superopt.costs.instances import Part, instance_of, single
 from superopt.costs.layout import Layout, Way, conversion_instance, layout
 from superopt.costs.operands import Operand
+from superopt.errors import CostModelError
+from superopt.shipped import FUSIONS
 from superopt.terms import ABSENT, CONST, INPUT, PROJECT, Attrs, ValueType
 from superopt.workload import NOMINAL, Sizes, is_depthwise, is_grouped, work
 
 FREE = frozenset({INPUT, CONST, PROJECT})
 """What is not an operator: a graph input, a constant (its bytes are priced apart), an output of a node that is
 priced."""
+
+PRICES = ("node", "flop", "byte", "constant_byte", "kept_constant", "reorder_byte")
+"""The fields of a cost model that are prices."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,15 @@ class Family:
     kind: Literal["any", "depthwise", "grouped"] = "any"
     block: int = 1
 
+    def __post_init__(self) -> None:
+        if self.operators != ():
+            checks.operators("operators", self.operators)
+        for key in ("node", "flop", "byte"):
+            checks.number(key, getattr(self, key))
+        checks.choice("kind", self.kind, ("any", "depthwise", "grouped"))
+        checks.convolutions("kind", self.kind, self.operators)
+        checks.channels("block", self.block, " in a family")
+
 
 @dataclass(frozen=True)
 class CostModel:
@@ -48,7 +63,9 @@ class CostModel:
     ``instances`` are prices of instances by their keys: they stand before the formula. ``plus`` are other models whose
     prices are added, each multiplied by its weight. ``block`` is how many channels a block of the runtime's own layout
     has (0: it has none, and nothing is converted), ``reorder_byte`` the price of a byte that is converted into it or
-    out of it.
+    out of it. ``file`` is where it was read from, if it was, for errors to name.
+
+    Raises ``CostModelError`` for a field that is none of this.
     """
 
     name: str
@@ -65,11 +82,42 @@ class CostModel:
     plus: tuple[tuple[float, CostModel], ...] = ()
     block: int = 0
     reorder_byte: float = 0.0
+    file: str = field(default="", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        checks.text("name", self.name)
+        checks.text("unit", self.unit)
+        checks.choice("combine", self.combine, ("sum", "max"))
+        prices = [checks.number(key, getattr(self, key)) for key in PRICES]
+        for name, family in checks.table("family", self.families).items():
+            if not isinstance(family, Family):
+                raise CostModelError(f"family.{name} = {family!r}, expected a table [family.{name}]")
+            checks.operators("operators", family.operators)
+        checks.choice("fuses", self.fuses, ("", *FUSIONS))
+        prices += [checks.number(key, price) for key, price in checks.table("instance", self.instances).items()]
+        prices += self._weights()
+        if self.block != 0 or not isinstance(self.block, int) or isinstance(self.block, bool):
+            checks.channels("block", self.block, " in [price]")
+        if not any(prices):
+            # Every choice would be as good as any other.
+            raise CostModelError("no price above 0 in [price], [plus] or [instance], expected at least one")
+        for key in self.instances:
+            checks.instance(key)
+
+    def _weights(self) -> list[float]:
+        """The checked weights of the models that are added."""
+        weights = []
+        for item in self.plus if isinstance(self.plus, tuple) else (self.plus,):
+            if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], CostModel):
+                raise CostModelError(f"plus has {item!r}, expected pairs of a weight and a CostModel")
+            weights.append(checks.number(f"plus: {item[1].name}", item[0]))
+        return weights
 
     @cached_property
     def hash(self) -> str:
         """A hash of everything that a price depends on."""
-        text = json.dumps([asdict(self), self.fusions.hash], sort_keys=True, separators=(",", ":"))
+        fields = asdict(self, dict_factory=lambda items: {key: value for key, value in items if key != "file"})
+        text = json.dumps([fields, self.fusions.hash], sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def price(
