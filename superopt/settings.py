@@ -8,7 +8,7 @@ from dataclasses import replace
 from superopt.cost import CostModel
 from superopt.cost import load as load_cost_model
 from superopt.costs.timing import Runtime
-from superopt.errors import EvaluationError
+from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import check_libraries
 from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import FEEDS, sample
@@ -69,7 +69,18 @@ def feeds_of(original: Model, chosen: Options) -> Feeds:
             original, seed=chosen.seed, count=count, shapes=shapes, given=given, edge_sizes=True, special=exact
         )
     except EvaluationError as error:
+        if chosen.input_shape and chosen.inputs is None and _runs(original, chosen):
+            raise FeedError(f"input-shape: the model does not run with it: {error}") from error
         return Feeds((), chosen.seed, (str(error),))
+
+
+def _runs(original: Model, chosen: Options) -> bool:
+    """Whether a model runs with any shapes."""
+    try:
+        sample(original, seed=chosen.seed, count=1)
+    except EvaluationError:
+        return False
+    return True
 
 
 def sizes_of(feeds: Feeds) -> Mapping[str, int]:

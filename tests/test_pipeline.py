@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt.errors import EGraphError, InputError, ModelError
+from superopt.errors import EGraphError, FeedError, InputError, ModelError
 from superopt.laws import laws, trust
 from superopt.measure import Latencies
 from superopt.models.model import load
@@ -451,3 +451,20 @@ def test_a_function_that_is_called_costs_what_it_does() -> None:
     report = superopt.optimize(model, select="modelled").report
     assert report["changed"]
     assert report["cost"]["after"] <= report["cost"]["before"]
+
+
+def test_a_shape_that_a_model_does_not_run_with_is_an_error() -> None:
+    weights = {"w": np.ones((8, 4), np.float32)}
+    model = from_text("g (float[n, 4] x) => (float[m, 4] y) { a = Add(x, w)  y = Identity(a) }", weights)
+    assert superopt.optimize(model, select="modelled", input_shape={"x": (8, 4)}).report["verified"]
+    with pytest.raises(FeedError, match=r"input-shape: the model does not run with it: .* one try was x\[9, 4\]"):
+        superopt.optimize(model, select="modelled", input_shape={"x": (9, 4)})
+
+
+def test_what_cannot_be_timed_says_so() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "other": 1]>
+    g (float[2, 4] x) => (float[k] y) { a = Identity(x)  b = Relu(a)  y = other.Unknown(b) }""")
+    report = superopt.optimize(model, tune=0.5).report
+    assert report["changed"]
+    assert report["latency"] is None
+    assert report["problems"] == ["not timed: no inputs that it runs with"]
