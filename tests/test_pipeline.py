@@ -26,6 +26,7 @@ from superopt.rule_text import parse
 from superopt.rules import RuleSet
 from superopt.search import candidates as search
 from superopt.search import selection
+from tests.models import from_text
 
 Optimize = Callable[..., superopt.Result]
 
