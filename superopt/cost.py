@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
@@ -22,11 +22,12 @@ from superopt.costs.layout import conversions
 from superopt.costs.model import FREE, CostModel, Family
 from superopt.costs.operands import Operand, content_of
 from superopt.costs.timing import Runtime, channels_of_a_block
-from superopt.errors import CostModelError
+from superopt.errors import CostModelError, EvaluationError, OptionError
+from superopt.inputs.sample import sample
 from superopt.lowering.lower import Lowered, lower
 from superopt.models.model import Model
 from superopt.models.model import load as load_model
-from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, TermGraph, ValueType
+from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, TensorType, TermGraph, ValueType
 from superopt.workload import Sizes
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ __all__ = [
 
 MEASURED = "measured"
 """The name of the model that prices what was timed here; ``measured@PROVIDER`` is that of another provider."""
+
+_SIZE_AT_MOST = 2**63 - 1
+"""What ONNX has room for in a dimension."""
 
 FORMULA = "onnxruntime"
 """The model that is fitted to what was timed, for what was not."""
@@ -209,10 +213,14 @@ def graph_cost(
     )
 
 
+def _with_bodies(lowered: Lowered) -> list[Lowered]:
+    return [lowered, *(lower(body) for body in bodies(lowered.model))]
+
+
 def model_cost(lowered: Lowered, cost_model: CostModel, sizes: Mapping[str, int] | None = None) -> CostBreakdown:
     """What a model costs to run, node by node, every body in it once; nodes carry the names of the values that they
     make, the first one where there are several."""
-    graphs = [lowered, *(lower(body) for body in bodies(lowered.model))]
+    graphs = _with_bodies(lowered)
     parts = [graph_cost(each.graph, cost_model, sizes, value_names(each)) for each in graphs]
     nodes = [
         item if number == 0 else replace(item, body=True) for number, part in enumerate(parts) for item in part.nodes
@@ -252,8 +260,40 @@ def cost(
     """What a model costs to run under a cost model (a ``CostModel``, the name of one that ships, or a TOML file), node
     by node, every body of an If, Loop or Scan once.
 
-    Nodes carry the names of the values that they make. ``sizes`` are the nominal sizes of symbolic dimensions. Raises
-    ``InputError`` where the model or the cost model is at fault.
+    Nodes carry the names of the values that they make. ``sizes`` are the sizes that symbolic dimensions are priced at;
+    those that are not given have the sizes of the most ordinary inputs that the model runs on, as for ``superopt cost``
+    (the model is run to find these). Raises ``InputError`` where the model, the cost model or a size is at fault.
     """
     chosen = cost_model if isinstance(cost_model, CostModel) else load(cost_model)
-    return model_cost(lower(model if isinstance(model, Model) else load_model(model)), chosen, sizes)
+    lowered = lower(model if isinstance(model, Model) else load_model(model))
+    return model_cost(lowered, chosen, _sizes(lowered, {} if sizes is None else sizes))
+
+
+def _sizes(lowered: Lowered, given: Mapping[str, Any]) -> Mapping[str, int]:
+    """The sizes that are given, and those of ordinary inputs for the other symbols of a model."""
+    if not isinstance(given, Mapping):
+        raise OptionError(f"sizes: {given!r}, expected sizes by the names of symbolic dimensions")
+    symbols = {
+        dim
+        for part in _with_bodies(lowered)
+        for value in part.graph.types
+        for kind in (value if isinstance(value, tuple) else (value,))
+        if isinstance(kind, TensorType)
+        for dim in kind.shape or ()
+        if isinstance(dim, str)
+    }
+    for symbol, size in given.items():
+        if symbol not in symbols:
+            known = ", ".join(sorted(symbols)) or "none: every dimension has a size"
+            raise OptionError(f"sizes: {symbol!r} is no symbolic dimension of the model, expected {known}")
+        # Whole numbers of numpy are as good as Python's.
+        if isinstance(size, bool) or not hasattr(size, "__index__") or not 0 <= size <= _SIZE_AT_MOST:
+            shown = "a number out of range" if isinstance(size, int) and abs(size) > _SIZE_AT_MOST else repr(size)
+            raise OptionError(f"sizes: {symbol} = {shown}, expected a whole number from 0 to {_SIZE_AT_MOST}")
+    if symbols <= given.keys():
+        return given
+    try:
+        feeds = sample(lowered.model, count=1)
+    except EvaluationError:
+        return given  # As ``superopt cost`` does for a model that runs on no inputs.
+    return {**feeds.feeds[0].dims, **given}

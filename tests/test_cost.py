@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from superopt.cli.main import main
 from superopt.cost import CostModel, Family, Operand, cost, load
-from superopt.errors import CostModelError
+from superopt.errors import CostModelError, EvaluationError, OptionError
+from superopt.models.model import load as load_model
+from superopt.options import Options
+from superopt.settings import feeds_of, sizes_of
 from superopt.shipped import cost_models_dir
 from superopt.terms import Attrs, TensorType, ValueType
 from superopt.workload import FIRST_DIM, OTHER_DIM, Sizes, work
@@ -301,7 +307,7 @@ def test_an_unknown_name_says_what_there_is(tmp_path: Path) -> None:
         load(tmp_path / "none.toml")
 
 
-def small_model() -> onnx.ModelProto:
+def small_model(*shape: str | int) -> onnx.ModelProto:
     """Relu(Add(x, Mul(c, c))), with names for two of three nodes."""
     nodes = [
         helper.make_node("Mul", ["c", "c"], ["square"], name="squared"),
@@ -311,8 +317,8 @@ def small_model() -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape or ("batch", 4))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape or ("batch", 4))],
         [numpy_helper.from_array(np.full(4, 2, np.float32), "c")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -328,6 +334,57 @@ def test_a_model_is_priced_node_by_node(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     onnx.save(small_model(), file)
     assert cost(file, load("flops"), {"batch": 3}) == found
+
+
+def test_sizes_that_are_not_given_are_those_of_ordinary_inputs(tmp_path: Path) -> None:
+    model = load_model(small_model("batch", "length", 4))
+    ordinary = sizes_of(feeds_of(model, Options()))
+    assert ordinary["length"] != OTHER_DIM
+    assert cost(model, "flops") == cost(model, "flops", ordinary)
+    file, report = tmp_path / "m.onnx", tmp_path / "r.json"
+    onnx.save(model.proto, file)
+    with pytest.raises(SystemExit):
+        main(["cost", str(file), "--cost", "flops", "--seconds", "0", "--report", str(report)])
+    assert json.loads(report.read_text())["models"][0]["total"] == cost(file, "flops").total
+
+
+def test_no_input_is_looked_for_where_every_size_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object, **__: object) -> None:
+        raise LookupError("sample")
+
+    monkeypatch.setattr(sys.modules["superopt.cost"], "sample", asked)
+    assert cost(small_model(), "flops", {"batch": np.int64(3)}).total == 24.002
+    assert cost(model_with_bodies(), "nodes").total == 5
+    with pytest.raises(LookupError):
+        cost(small_model(), "flops")
+
+
+def test_a_model_that_runs_on_no_inputs_is_priced_at_nominal_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise EvaluationError("runs on no inputs")
+
+    monkeypatch.setattr(sys.modules["superopt.cost"], "sample", fails)
+    assert cost(small_model(), "flops") == cost(small_model(), "flops", {"batch": FIRST_DIM})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "what"),
+    [
+        ({"batch": -3}, "batch = -3, expected a whole number from 0 to"),
+        ({"batch": 10**400}, "batch = a number out of range, expected a whole number from 0 to"),
+        ({"batch": "a"}, "batch = 'a', expected a whole number"),
+        ({"batch": 2.0}, "batch = 2.0, expected a whole number"),
+        ({"batch": True}, "batch = True, expected a whole number"),
+        ({"zzz": 3}, "'zzz' is no symbolic dimension of the model, expected batch"),
+        ({0: 3}, "0 is no symbolic dimension of the model, expected batch"),
+        (3, "3, expected sizes by the names of symbolic dimensions"),
+    ],
+)
+def test_a_size_that_is_none_is_one_line(sizes: Any, what: str) -> None:
+    with pytest.raises(OptionError) as error:
+        cost(small_model(), "flops", sizes)
+    assert str(error.value).startswith(f"sizes: {what}")
+    assert len(str(error.value)) < 120
 
 
 def test_taso_adds_up_the_four_figures_of_its_log() -> None:
