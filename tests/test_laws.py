@@ -206,6 +206,14 @@ WRONG = {
         " only if constant(c), dtype(x) == 'float32'",
         "agrees",
     ),
+    "a whole number taken out of a floor of a sum": (
+        "exact ignoring signed-zero\n Floor(Add(x, Floor(y))) => Add(Floor(x), Floor(y))",
+        "agrees",
+    ),
+    "a whole number taken out of a ceiling of a sum": (
+        "exact ignoring signed-zero\n Ceil(Add(x, Ceil(y))) => Add(Ceil(x), Ceil(y))",
+        "agrees",
+    ),
     "a mode that no runtime has yet": (
         "exact\n SpaceToDepth(x, **a, mode=m) => SpaceToDepth(x, **a)\n when a.blocksize > 1",
         "agrees",
@@ -265,6 +273,8 @@ SPECIAL = (
     "convolutions that differ in their dilations alone",
     "a scale of a transposed convolution, as if there were no groups",
     "the sign of a sum of zeros",
+    "a whole number taken out of a floor of a sum",
+    "a whole number taken out of a ceiling of a sum",
 )
 
 
@@ -331,6 +341,11 @@ def test_a_condition_that_nothing_needs_is_idle() -> None:
     )
     result = laws.check(rule_of(text + "len(p) < 5"))
     assert (result.passed, result.idle) == (True, ("len(p) < 5",))
+
+
+def test_a_condition_is_not_idle_where_no_instance_is_without_it() -> None:
+    result = laws.check(rule_of("exact\n Relu(Sin(x)) => Relu(Relu(Sin(x)))\n when floating(x), rank(x) >= 0"))
+    assert (result.passed, result.idle) == (True, ())
 
 
 def test_a_counterexample_is_small_and_is_a_model() -> None:

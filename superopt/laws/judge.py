@@ -16,8 +16,9 @@ from superopt.kernels import FLOAT64, DivisionFault, NotInRing, evaluate_graph, 
 from superopt.laws.differences import equal_bits, first_of, identical, largest, same_type, stated
 from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, rounds_alike, trace
 from superopt.laws.instances import Instance
-from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, opposed, signed_zeros, special, whole
+from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, whole
 from superopt.laws.runtime import Program, program, run
+from superopt.laws.trials import trials
 from superopt.laws.variants import Variant
 from superopt.operators import named
 from superopt.rules import Rule
@@ -29,9 +30,6 @@ Part = Literal["fires", "typed", "agrees", "not vacuous", "each when is needed",
 
 RING = frozenset(named(lambda form: form.made in ("moved", "summed", "bilinear") or form.arithmetic))
 """Operators that are what they are in any ring: two sides made of these alone that differ there are not equal."""
-
-GROWING = frozenset({"Exp", "Pow", "Sinh", "Cosh"})
-"""Operators by which moderate numbers get out of range."""
 
 
 @dataclass(frozen=True)
@@ -350,13 +348,8 @@ def _in_runtime(sides: _Sides, specials: bool, told: bool) -> Verdict:
     judged = _same_bits if sides.rule.numeric == "exact" else _within_bounds
     ordinary = full if sides.rule.numeric == "exact" else sides.instance.arrays
     found = judged(sides, ordinary, told)
-    tried: list[Mapping[str, Array]] = []
-    if specials and sides.rule.numeric == "exact":
-        tried.append({n: special(a, generator, sides.rule.ignoring) if sides.free(n) else a for n, a in full.items()})
-        if "signed-zero" not in sides.rule.ignoring and any(a.dtype.kind == "f" for a in full.values()):
-            tried.append({n: signed_zeros(a, generator) if sides.free(n) else a for n, a in full.items()})
-    if specials and sides.rule.numeric != "exact" and any(node.op in GROWING for node in sides.right.nodes):
-        tried.append({name: opposed(a, generator) if sides.free(name) else a for name, a in full.items()})
+    free = frozenset(name for name in full if sides.free(name))
+    tried = trials(sides.rule, sides.right, full, free, generator) if specials else ()
     for arrays in (*tried, *(sides.with_large_integers if specials else ())):
         if found.finding is not None:
             break

@@ -27,6 +27,8 @@ LARGE_POINTS = 3
 SHRINKING_POINTS = 96
 FIRING_POINTS = 8
 IDLE_POINTS = 96
+IDLE_LEAST = 8
+"""On how many instances without a condition nothing must fail before it is said to be idle."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def _at_large_sizes(rule: Rule, seed: int, dropped: int | None = None) -> Findin
 
 
 def _needed(rule: Rule, index: int, seed: int) -> bool:
-    """Whether some instance fails where this one condition does not hold."""
+    """Whether some instance fails where this one condition does not hold, or too few of these were found to tell."""
     telling = 0
     for instance in instances(rule, points=4 * IDLE_POINTS, seed=seed, dropped=index):
         verdict = judge(instance)
@@ -147,7 +149,7 @@ def _needed(rule: Rule, index: int, seed: int) -> bool:
         telling += verdict.telling
         if telling == IDLE_POINTS:
             break
-    return _at_large_sizes(rule, seed, index) is not None
+    return telling < IDLE_LEAST or _at_large_sizes(rule, seed, index) is not None
 
 
 def _smaller(rule: Rule, finding: Finding, seed: int) -> Finding:
