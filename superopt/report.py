@@ -217,7 +217,9 @@ class Comparison(TypedDict):
 
 def to_json(document: Mapping[str, Any]) -> str:
     """The document as JSON text, with numbers that JSON lacks as text (``"nan"``, ``"inf"``, ``"-inf"``)."""
-    return json.dumps(_strict(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(_strict(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    # A lone surrogate has no place in UTF-8: it is written as JSON escapes it, which is as Python does.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:

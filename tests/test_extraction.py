@@ -432,6 +432,15 @@ def test_the_command_prints_the_choice_and_writes_it(tmp_path: Path, capsys: pyt
     assert (written["cost"], written["bound"], written["greedy"]) == (3.75, 3.75, 3.75)
 
 
+def test_a_name_with_a_lone_surrogate_is_written_as_it_was_read(tmp_path: Path) -> None:
+    file, report = tmp_path / "g.json", tmp_path / "r.json"
+    file.write_text(r'{"nodes": {"\ud800": {"eclass": "A\udfff\u00e9"}}, "root_eclasses": ["A\udfff\u00e9"]}')
+    with pytest.raises(SystemExit) as ended:
+        main(["extract", str(file), "--report", str(report)])
+    assert ended.value.code == 0
+    assert json.loads(report.read_text(encoding="utf-8"))["choice"] == {"A\udfff\u00e9": "\ud800"}
+
+
 @pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
 def test_seconds_that_are_none_are_one_line(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
