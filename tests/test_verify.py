@@ -474,3 +474,18 @@ def test_where_no_rule_is_guilty_of_what_an_empty_batch_comes_to_it_is_said(monk
     report = superopt.optimize(model.proto, rules=superopt.RuleSet(), select="modelled").report
     assert report["changed"]
     assert report["problems"] == ["y: on inputs without elements: it does not run"]
+
+
+def test_optimizations_that_break_the_original_are_no_evidence() -> None:
+    """onnxruntime 1.32 takes a Split in two and a Split in three of one value for the same before opset 18."""
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 14]>
+    g (int64[n, 1, 6, 1] x) => (int64[a, b, c, d] y, int64[e, f, h, i] z) <int64[2] parts = {2, 1}> {
+        p, q, r = Split<axis = 2>(x)
+        z = Add(p, r)
+        s, t = Split<axis = 2>(x)
+        u, v = Split<axis = 2>(t, parts)
+        y = Concat<axis = 2>(u, v)
+    }""")
+    report = superopt.optimize(proto, select="modelled").report
+    assert report["changed"]
+    assert report["left_out"] == []
