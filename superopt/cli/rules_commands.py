@@ -8,17 +8,19 @@ import typer
 
 from superopt.cli.app import rules_app
 
+Named = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME|FILE]...",
+        help="Rules, families or rule sets that ship, or files. [default: all that ship]",
+        show_default=False,
+    ),
+]
+
 
 @rules_app.command("list")
 def rules_list(
-    rules: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME|FILE]...",
-            help="Rules, families or rule sets that ship, or files. [default: all that ship]",
-            show_default=False,
-        ),
-    ] = None,
+    rules: Named = None,
 ) -> None:
     """List rules, with the numeric class of each: how results may change; a family stands on one line."""
     from superopt.cli.rules import run_list
@@ -59,14 +61,7 @@ def rules_functions(
 
 @rules_app.command("check")
 def rules_check(
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME|FILE]...",
-            help="Rules, families or rule sets that ship, or files. [default: all that ship]",
-            show_default=False,
-        ),
-    ] = None,
+    files: Named = None,
     only: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Check this rule alone; repeatable.")] = None,
     points: Annotated[
         int | None, typer.Option(metavar="N", help="Instances of each rule, at most. [default: 24]")
