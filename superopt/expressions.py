@@ -40,13 +40,12 @@ def constant(*terms: Value | tuple[Value, ...]) -> bool:
 def evaluate(expr: Expr, binding: Binding) -> Any:
     """The value of an expression.
 
-    Raises Unknown where it asks for what is not known, or has no value (an index out of range, a division by zero):
-    a rule
-    whose condition has no value does not apply.
+    Raises Unknown where it asks for what is not known, or has no value (an index out of range, a division by zero, a
+    function that is given what it is not about): a rule whose condition has no value does not apply.
     """
     try:
         return _value(expr.tree, binding)
-    except (IndexError, KeyError, ZeroDivisionError, TypeError, ValueError, OverflowError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Unknown(f"{expr.text}: {error}") from error
 
 

@@ -201,8 +201,9 @@ class CheckedRules(Sequence[LawResult]):
     def __repr__(self) -> str:
         lines = [f"<{len(self)} rules checked, {len(self.failures)} fail>"]
         for result in self.failures:
-            found = result.counterexample
-            lines.append(f"{result.rule}: " + (found.text() if found else f"fails at: {', '.join(result.failed)}"))
+            found, why = result.counterexample, result.error or result.vacuous
+            said = f"fails at: {', '.join(result.failed)}" + (f" ({why})" if why else "")
+            lines.append(f"{result.rule}: " + (found.text() if found else said))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

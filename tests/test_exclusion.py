@@ -37,3 +37,15 @@ def test_what_no_simple_condition_mends_is_told_none() -> None:
     finding = refuted(rule)
     assert finding is not None
     assert excluding(rule, finding.instance, points=24, seed=0) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "equation",
+    ["Where(c, Where(d, x, y), y) => Where(And(c, d), x, y)", "ReduceMax(Relu(x), **a) => Relu(ReduceMax(x, **a))"],
+)
+def test_a_condition_that_only_few_of_what_is_wrong_could_refute_is_not_told(equation: str, seed: int) -> None:
+    (rule,) = parse(f"rule zeros: exact\n  {equation}\n")
+    finding = refuted(rule, points=96, seed=seed)
+    assert finding is not None
+    assert excluding(rule, finding.instance, points=24, seed=seed) in {"not floating(x)", "not floating(y)"}

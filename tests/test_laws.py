@@ -323,6 +323,25 @@ def test_a_rule_that_cannot_match_is_vacuous() -> None:
     assert (result.failed, result.instances) == (("not vacuous",), 0)
 
 
+VACUOUS = [
+    ("Relu(x) => x\n when 1 / 0 == rank(x)", "when 1 / 0 == rank(x) cannot be evaluated: division by zero"),
+    ("Relu(x) => x\n when rank(x) == 17", "when rank(x) == 17 holds on no instance that meets the rest"),
+    ("Relu(x) => x\n when rank(x) >= 2\n only if dtype(x) == 'x'", "only if dtype(x) == 'x' holds on no instance"),
+    ("ReduceSum(x, axes=k, keepdims=1) => x\n when rank(k) == 1", "when rank(k) == 1 cannot be evaluated: 'tuple'"),
+    ("Relu(Softmax(x, axis=k)) => Softmax(Relu(x), axis=k[0])", "the right side cannot be made: k[0]: 'int' object"),
+    ("Softmax(Softmax(x, axis=k), axis=k[0]) => x", "Softmax's axis=k[0] cannot be evaluated: 'int' object"),
+    ("Neg(Softmax(x, axis=17)) => x", "Softmax's axis=17 is on no instance what the operator takes"),
+]
+
+
+@pytest.mark.parametrize(("text", "why"), VACUOUS)
+def test_a_rule_that_is_hardly_ever_tried_is_told_why(text: str, why: str) -> None:
+    result = checked(f"exact\n {text}")
+    assert result.failed == ("not vacuous",)
+    assert result.vacuous is not None
+    assert result.vacuous.startswith(why)
+
+
 def test_a_rule_that_the_graph_does_not_see_does_not_fire() -> None:
     rule = rule_of("exact\n Relu(x) => Relu(Relu(x))\n when rank(x) == 2")
     assert laws.check(rule).passed

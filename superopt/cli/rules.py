@@ -159,6 +159,6 @@ def _summary(rule: Rule, result: LawResult, seconds: float) -> str:
     if rule.rejected is not None:
         parts.append("still wrong, as its text says" if not result.passed else "rejected, but nothing wrong was found")
     elif result.failed:
-        parts.append(f"fails at: {', '.join(result.failed)}")
+        parts.append(f"fails at: {', '.join(result.failed)}" + (f" ({result.vacuous})" if result.vacuous else ""))
     parts += [f"idle: when {condition}" for condition in result.idle]
     return ", ".join([*parts, f"{seconds:.1f} s"])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from math import ceil, log
 
 from superopt.expressions import Binding, Bound, evaluate
 from superopt.laws.instances import Instance, instances
@@ -25,7 +26,16 @@ KEPT = 3
 CONFIRMED = 6
 """How many candidates are tried by a law of their own."""
 
-_OF_ONE = ("floating({0})", "precise({0})", "single({0})", "rank({0}) > 0", "rank({0}) > 1", "rank({0}) == 4")
+LUCK = 1e-3
+"""How likely a condition may be that has nothing to do with what is wrong, and meets none of it by chance."""
+
+MOST = 8
+"""Up to how many times as many instances as a law has are drawn for that, where what is wrong shows rarely."""
+
+_OF_ONE = (
+    "floating({0})", "not floating({0})", "precise({0})", "single({0})", "rank({0}) > 0", "rank({0}) > 1",
+    "rank({0}) == 4",
+)  # fmt: skip
 _OF_CONSTANTS = ("positive({0})", "invertible({0})", "zero({0})", "one({0})")
 _OF_TWO = (
     "same_shape({0}, {1})", "same_rank({0}, {1})", "same_dtype({0}, {1})", "fits({0}, {1})", "fits({1}, {0})",
@@ -57,8 +67,10 @@ def excluding(rule: Rule, broken: Instance, *, points: int, seed: int) -> str | 
         if not any(_holds(condition, instance) for instance in wrong)
         and ((kept := sum(_holds(condition, instance) for instance in right)) >= KEPT or _is_of_content(condition))
     ]
+    share = min(len(wrong) / (len(wrong) + len(right)), 0.5)
+    enough = min(max(points, ceil(log(LUCK) / log(1 - share))), MOST * points)
     for tried in sorted(fitting, key=lambda one: -one.kept)[:CONFIRMED]:
-        if _keeps(replace(rule, when=(*rule.when, tried.condition)), points, seed + 1):
+        if _keeps(replace(rule, when=(*rule.when, tried.condition)), enough, seed + 1):
             return tried.condition.text
     return None
 
@@ -69,22 +81,25 @@ def _is_of_content(condition: Expr) -> bool:
 
 
 def _keeps(rule: Rule, points: int, seed: int) -> bool:
-    found = 0
+    """Whether none of so many instances fails, most of them are found, and several different ones say something."""
+    found, telling = 0, set[str]()
     for instance in instances(rule, points=points, seed=seed):
-        if judge(instance).finding is not None:
+        verdict = judge(instance)
+        if verdict.finding is not None:
             return False
         found += 1
-    return found >= KEPT
+        telling |= {instance.signature} if verdict.telling else set()
+    return found >= points / 2 and len(telling) >= KEPT
 
 
 def _holds(condition: Expr, instance: Instance) -> bool:
     try:
-        return bool(evaluate(condition, _filled(instance)))
+        return bool(evaluate(condition, filled(instance)))
     except Unknown:
         return False
 
 
-def _filled(instance: Instance) -> Binding:
+def filled(instance: Instance) -> Binding:
     """The binding with the contents that no condition has looked at so far."""
     filled: dict[str, Bound] = dict(instance.binding)
     for name, value in filled.items():

@@ -20,6 +20,7 @@ from superopt.laws.instances import Instance, instances, summary
 from superopt.laws.instances_content import described
 from superopt.laws.judge import Finding, Part, judge, judge_large, judge_variant
 from superopt.laws.runtime import model_of, written
+from superopt.laws.vacancy import reason
 from superopt.laws.variants import in_short_type, with_symbol
 from superopt.rules import Rule
 
@@ -59,7 +60,8 @@ class LawResult:
 
     ``instances`` were tried, of ``signatures`` different types and attributes; ``telling`` of them would have shown a
     wrong rule. ``failed`` are the parts of the law that do not hold; ``idle`` the texts of ``when`` conditions that no
-    instance needs. ``error`` says why a rule could not be checked: a function that it calls, or the checker, failed.
+    instance needs. ``error`` says why a rule could not be checked: a function that it calls, or the checker, failed;
+    ``vacuous`` why too few instances were found, or say too little.
     """
 
     rule: str
@@ -71,6 +73,7 @@ class LawResult:
     counterexample: Counterexample | None = None
     idle: tuple[str, ...] = ()
     error: str | None = None
+    vacuous: str | None = None
 
 
 def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, idle: bool = True) -> LawResult:
@@ -83,9 +86,11 @@ def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, id
     signatures: set[str] = set()
     finding: Finding | None = None
     kept: list[Instance] = []
+    seen: list[Instance] = []
     for instance in instances(rule, points=points, seed=seed):
         tried += 1
         signatures.add(instance.signature)
+        seen += [instance] if tried <= FIRING_POINTS else []
         verdict = judge(instance)
         telling += verdict.telling
         kept += [instance] if verdict.telling and len(kept) < FIRING_POINTS else []
@@ -102,14 +107,18 @@ def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, id
             counterexample = replace(counterexample, excluded_by=condition)
         return LawResult(rule.name, False, tried, len(signatures), telling, (finding.part,), counterexample)
     failed: list[Part] = []
+    vacuous = None
     if tried < max(3, points // 8) or telling < 2:
         failed.append("not vacuous")
+        vacuous = reason(rule, seen, seed)
     elif fires and rule.rejected is None and not any(laws_firing.fires(rule, instance) for instance in kept):
         failed.append("fires")
     needless = (
         tuple(expr.text for index, expr in enumerate(rule.when) if not _needed(rule, index, seed)) if idle else ()
     )
-    return LawResult(rule.name, not failed, tried, len(signatures), telling, tuple(failed), None, needless)
+    return LawResult(
+        rule.name, not failed, tried, len(signatures), telling, tuple(failed), None, needless, None, vacuous
+    )
 
 
 def refuted(rule: Rule, *, points: int = 24, seed: int = 0) -> Finding | None:
