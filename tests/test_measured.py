@@ -24,8 +24,9 @@ from superopt.costs.database import Database, Place
 from superopt.costs.executor import Ends
 from superopt.costs.fitting import fitted
 from superopt.costs.fusions import NONE
-from superopt.costs.gather import graph_instances
+from superopt.costs.gather import egraph_instances, graph_instances
 from superopt.costs.instances import Instance, Part, inputs_of, instance_model, instance_of, instance_of_key, single
+from superopt.costs.layout import conversion_instance
 from superopt.costs.operands import Operand, content_of
 from superopt.costs.sampling import Timing
 from superopt.costs.timing import Runtime
@@ -36,6 +37,7 @@ from superopt.lowering.lower import lower
 from superopt.models.model import load as load_model
 from superopt.models.tensors import constant_of_array
 from superopt.rule_text import parse as parse_rules
+from superopt.rules import RuleSet
 from superopt.terms import Attrs, TensorType, ValueType
 from superopt.workload import NOMINAL
 
@@ -358,6 +360,20 @@ def test_filling_stops_in_time_and_does_not_repeat(tmp_path: Path, monkeypatch: 
     assert (late.timed, late.left) == (0, 2)
     with pytest.raises(OptionError, match=r"onnxruntime has no 'Nothing' here, expected one of .*CPUExecutionProvider"):
         filling.fill(database, [relu(2)], Runtime("Nothing"))
+
+
+def test_only_conversions_that_the_runtime_makes_are_timed() -> None:
+    image = TensorType("float32", (1, 6, 8, 8))
+    assert conversion_instance("ReorderInput", image, NOMINAL, 8) is None
+    assert conversion_instance("ReorderOutput", image, NOMINAL, 8) is not None
+    for operator, expected in (("Conv(x, w)", True), ("MaxPool<kernel_shape=[2,2]>(x)", True), ("Exp(x)", False)):
+        header = '<ir_version: 8, opset_import: ["" : 17]> g (float[1,16,8,8] x) => (float[1,16,n,n] y)'
+        model = onnx.parser.parse_model(f"{header} {{ y = {operator} }}")
+        model.graph.initializer.append(numpy_helper.from_array(np.ones((16, 16, 1, 1), np.float32), "w"))
+        egraph = saturate(lower(load_model(model)).graph, RuleSet(), Limits(iterations=1), 17).egraph
+        names = [found.opaque.op_type for found in egraph_instances(egraph, {}, NONE, 8).values() if found.opaque]
+        assert (names.count("ReorderInput") > 0) == expected
+        assert len(egraph_instances(egraph, {}, NONE, 0)) == 1
 
 
 def test_measure_fills_the_database_and_writes_a_cost_model(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

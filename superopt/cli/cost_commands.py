@@ -72,7 +72,10 @@ def measure(
             help=f"Time also what these rules make of the operators; repeatable. [default: {DEFAULTS.rules[0]}]",
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="When to stop timing; what matters most comes first.")] = 60.0,
+    seconds: Annotated[
+        float,
+        typer.Option(help="How long to time, once the operators are found; what matters most comes first."),
+    ] = 60.0,
     threads: Threads = None,
     provider: Annotated[
         str,

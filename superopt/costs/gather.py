@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from superopt.costs.fusions import Fusions
 from superopt.costs.grouping import egraph_groups, groups
 from superopt.costs.instances import Instance, instance_of, single
-from superopt.costs.layout import WAYS, conversion_instance, conversions
+from superopt.costs.layout import WAYS, conversion_instance, conversions, layout
 from superopt.costs.model import FREE
 from superopt.costs.operands import Operand, content_of
 from superopt.engine.eclasses import EGraph
@@ -57,13 +57,21 @@ def class_operands(egraph: EGraph) -> list[Operand]:
 
 def egraph_instances(egraph: EGraph, sizes: Mapping[str, int], fusions: Fusions, block: int = 0) -> dict[str, Instance]:
     """The instances of all e-nodes that may run, and of what the runtime makes of several, by key; and the conversions
-    of every class into a layout of blocks of so many channels, and out of it (0: there is none)."""
+    of every class into a layout of blocks of so many channels, and out of it (0: there is none), where any operator
+    works in blocks."""
     found: dict[str, Instance] = {}
     operands, nominal = class_operands(egraph), Sizes(dict(sizes))
+    converts = any(
+        layout(node.op, node.attrs, given, eclass.type, nominal, block) in ("blocked", "opens")
+        for eclass in egraph.classes
+        for node in eclass.nodes
+        if not (node.op in FREE or eclass.constant)
+        for given in [[None if child == ABSENT else operands[child] for child in node.children]]
+    )
     for eclass in egraph.classes:
         if eclass.constant:
             continue
-        for way in WAYS if block else ():
+        for way in WAYS if converts else ():
             instance = conversion_instance(way, eclass.type, nominal, block)
             if instance is not None:
                 found.setdefault(instance.key, instance)

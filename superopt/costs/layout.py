@@ -151,9 +151,12 @@ def _absorbed(graph: TermGraph, blocked: Sequence[bool], hows: Sequence[Layout])
 
 
 def conversion_instance(way: Way, value: ValueType, sizes: Sizes, block: int) -> Instance | None:
-    """The instance of a conversion; None for what is not a float tensor of four dimensions."""
+    """The instance of a conversion; None for what the runtime never converts: what is not a float tensor of four
+    dimensions, or on the way in, has channels that are no whole words."""
     shape = sizes.shape(value)
     if not isinstance(value, TensorType) or value.dtype != "float32" or len(shape) != 4:
+        return None
+    if way == "ReorderInput" and shape[1] % _WORD:
         return None
     attributes: dict[str, Any] = {} if way == "ReorderInput" else {"channels": shape[1]}
     if way == "ReorderOutput":
