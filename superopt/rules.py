@@ -303,7 +303,11 @@ class RuleSet:
         raise OptionError(f"no rule is named {name}")
 
     def __add__(self, other: RuleSet) -> RuleSet:
-        """Both sets' rules; a rule that stands in both, alike, stands once."""
+        """Both sets' rules; a rule that stands in both, alike, stands once. Raises ``OptionError``."""
+        if not isinstance(other, RuleSet):
+            raise OptionError(
+                f"{other!r} is no rule set, expected a RuleSet: load_rules reads one, parse_rules makes one"
+            )
         mine = {rule.name: rule for rule in self.rules}
         return RuleSet(self.rules + tuple(rule for rule in other.rules if mine.get(rule.name) != rule))
 

@@ -18,6 +18,7 @@ from superopt.cost import CostModel, graph_cost
 from superopt.engine.eclasses import EGraph
 from superopt.engine.saturate import Limits, Saturation
 from superopt.errors import OptionError
+from superopt.explanation.numbering import same_graph
 from superopt.laws.all import POINTS, Checked, check_all
 from superopt.laws.laws import LawResult
 from superopt.models import model as models
@@ -105,12 +106,15 @@ class Chosen:
 
     ``before`` and ``after`` are what running the model costs in ``unit``; ``cost`` is what was minimized, the bytes of
     constants included, and ``bound`` a proven lower bound of it. ``gap`` is the part of ``cost`` between the two.
+    ``rules_used`` tells how many of the chosen nodes each rule made; where what was chosen is another graph of the
+    original's own nodes, how often each rule applied.
     """
 
     found: Found
     cost_model: CostModel
     before: float
     after: float
+    rules_used: Mapping[str, int]
     seconds: Mapping[str, float]
 
     @property
@@ -128,11 +132,6 @@ class Chosen:
     @property
     def unit(self) -> str:
         return self.cost_model.unit
-
-    @property
-    def rules_used(self) -> Mapping[str, int]:
-        """How many of the chosen nodes each rule made."""
-        return self.found.extraction.rules_used
 
     @property
     def model(self) -> onnx.ModelProto:
@@ -159,7 +158,8 @@ class Chosen:
             ("lower bound", f"{self.bound:.4g}, gap {100 * self.gap:.2g} %"),
             ("bytes", bytes_text(self.found.bytes)),
         ]
-        used = [(name, f"{count} nodes") for name, count in list(self.rules_used.items())[:SHOWN]]
+        made = "nodes" if self.found.extraction.rules_used else "matches"
+        used = [(name, f"{count} {made}") for name, count in list(self.rules_used.items())[:SHOWN]]
         return html_table(f"chosen by {self.cost_model.name}", (), rows + used)
 
 
@@ -287,7 +287,11 @@ def extract(
         return extract(none, cost_model)
     before = search.before(saturated.saturation, cost_model)
     after = graph_cost(found.graph, cost_model, search.sizes).total
-    return Chosen(found, cost_model, before, after, dict(clock.seconds))
+    used = found.extraction.rules_used
+    if not used and not same_graph(found.extraction.graph, search.graph):
+        # Rules that take away make no node.
+        used = saturated.matches
+    return Chosen(found, cost_model, before, after, used, dict(clock.seconds))
 
 
 def check_rules(

@@ -131,6 +131,8 @@ def test_rules_are_checked_by_name_too() -> None:
         (lambda: superopt.check_rules("identity", jobs=0), "jobs: 0 is out of range"),
         (lambda: superopt.parse_rules(None), "NoneType is no text"),  # type: ignore[arg-type]
         (lambda: superopt.load_rules(None), "None is no rule set"),  # type: ignore[arg-type]
+        (lambda: superopt.RuleSet() + None, "None is no rule set, expected a RuleSet"),  # type: ignore[operator]
+        (lambda: superopt.RuleSet() + "default", "'default' is no rule set, expected a RuleSet"),  # type: ignore[operator]
         (lambda: superopt.extract(None), "saturated: None is no e-graph, expected"),  # type: ignore[arg-type]
         (lambda: superopt.cost(onnx.ModelProto(), 3), "cost: 3 is no cost model"),  # type: ignore[arg-type]
     ],
@@ -139,6 +141,19 @@ def test_what_is_of_a_wrong_kind_is_an_input_error(call: Callable[[], object], w
     with pytest.raises(superopt.InputError) as caught:
         call()
     assert what in str(caught.value)
+
+
+def test_rules_that_take_away_are_named_though_they_make_no_node() -> None:
+    text = "g (float[2] x) => (float[2] y) { a = Identity(x) b = Neg(a) c = Neg(b) y = Relu(c) }"
+    given = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> {text}')
+    rules = superopt.parse_rules("rule twice: exact\n  Neg(Neg(x)) => x\nrule same: exact\n  Identity(x) => x\n")
+    chosen = superopt.extract(superopt.saturate(given, rules), "nodes")
+    assert (sorted(chosen.rules_used), chosen.after) == (["same", "twice"], 1)
+    assert "rules: none" not in repr(chosen)
+    kept = superopt.extract(
+        superopt.saturate(given, superopt.parse_rules("rule r: exact\n  Relu(x) => Relu(Neg(Neg(x)))"))
+    )
+    assert dict(kept.rules_used) == {}
 
 
 def test_what_a_notebook_shows_is_short(model: onnx.ModelProto) -> None:

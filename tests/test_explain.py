@@ -121,6 +121,18 @@ def test_every_graph_on_the_way_computes_the_same() -> None:
     assert len(seen) == 3
 
 
+def test_a_place_is_that_of_the_terms_a_rule_met_whatever_they_are_equal_to_by_then() -> None:
+    text = "agraph (float[2] x) => (float[2] y) { a = Identity(x) b = Neg(a) c = Neg(b) d = Relu(c) y = Relu(d) }"
+    rules = SOME.only("identity", "involution-twice", "idempotent-twice")
+    steps = graph_document(way_of(model_of(text), rules), rules)["steps"]
+    places = {step["rules"][0]: (step["where"], step["inputs"]) for step in steps}
+    assert places == {
+        "idempotent-twice[Relu]": (["y"], {"x": "c"}),
+        "involution-twice[Neg]": (["c"], {"x": "a"}),
+        "identity": (["a"], {"x": "x"}),
+    }
+
+
 def test_a_step_shows_the_rule_the_place_and_both_sides() -> None:
     rules = SOME
     document = graph_document(way_of(model_of(CONV), rules), rules)

@@ -22,6 +22,7 @@ class _Cell:
     attrs: Attrs
     args: tuple[int, ...]
     number: int
+    origin: int | None
     users: set[int] = field(default_factory=set)
 
 
@@ -40,7 +41,7 @@ class Cells:
         self._undo: list[Callable[[], object]] = []
         self.changes = 0
         for index, node in enumerate(graph.nodes):
-            self.add(node.op, node.attrs, node.args, egraph.class_of[index])
+            self.add(node.op, node.attrs, node.args, egraph.class_of[index], index)
         self._roots = graph.roots
 
     @property
@@ -60,19 +61,23 @@ class Cells:
     def class_of(self, cell: int) -> int:
         return self._cells[self.now(cell)].number
 
+    def origin_of(self, cell: int) -> int | None:
+        """The term of the first graph in whose place a cell stands; None where it stands below what a rule made."""
+        return self._cells[self.now(cell)].origin
+
     def key(self, cell: int) -> Key:
         """The e-node that a cell is of."""
         made = self._cells[self.now(cell)]
         return made.op, tuple(arg if arg == ABSENT else self.class_of(arg) for arg in made.args), made.attrs
 
-    def add(self, op: str, attrs: Attrs, args: Sequence[int], number: int) -> int:
-        """The cell of a term, which may be there already."""
+    def add(self, op: str, attrs: Attrs, args: Sequence[int], number: int, origin: int | None = None) -> int:
+        """The cell of a term, which may be there already; else it stands where that term of the first graph did."""
         args = tuple(arg if arg == ABSENT else self.now(arg) for arg in args)
         known = self._known.get((op, attrs, args))
         if known is not None:
             return self.now(known)
         cell = len(self._cells)
-        self._cells.append(_Cell(op, attrs, args, number))
+        self._cells.append(_Cell(op, attrs, args, number, origin))
         self._stands_for.append(cell)
         self._undo += [self._cells.pop, self._stands_for.pop]
         self._know((op, attrs, args), cell)
@@ -95,7 +100,7 @@ class Cells:
         """Another cell of the same term, for which the first one can then be replaced."""
         made, args = self._cells[self.now(cell)], self.args(cell)
         self.forget(cell)
-        return self.add(made.op, made.attrs, args, made.number)
+        return self.add(made.op, made.attrs, args, made.number, made.origin)
 
     def replace(self, cell: int, other: int) -> None:
         """Puts a cell in the place of another of its class, for all who use that."""

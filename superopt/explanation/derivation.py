@@ -12,7 +12,7 @@ only reached by going round in a circle.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from superopt.engine.eclasses import EGraph
@@ -40,7 +40,8 @@ class Step:
     """One rewriting: ``before`` became ``after``, in a graph where all else stayed.
 
     ``rules`` is one rule, or those that several steps in one are by. Both graphs are over the same ``Input`` terms;
-    ``classes`` tells the class of each of those, and ``roots`` the classes of what was rewritten. ``application`` is
+    ``classes`` tells the class of each of those, and ``roots`` the classes of what was rewritten; ``places`` and
+    ``operands`` tell, as far as there are such, the terms of the start in whose places these stand. ``application`` is
     None where several rules were used at once.
     """
 
@@ -51,6 +52,8 @@ class Step:
     roots: tuple[int, ...]
     classes: Mapping[str, int]
     application: Application | None = None
+    places: tuple[int | None, ...] = ()
+    operands: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -247,6 +250,9 @@ class _Replay:
 
     def _rewrite(self, turn: Turn, heads: Mapping[int, int | None], names: dict[str, int]) -> None:
         cells, target = self.cells, turn.target
+        places = tuple(None if head is None else cells.origin_of(head) for head in heads.values())
+        operands = {name: cells.origin_of(cell) for name, cell in names.items()}
+        roots = dict(zip(target.shape.roots, places, strict=True))
         for place, head in heads.items():
             if head is None:
                 continue
@@ -256,16 +262,17 @@ class _Replay:
             else:
                 cells.forget(head)
         made: list[int] = []
-        for slot, key, number in zip(target.shape.slots, target.keys, target.classes, strict=True):
+        for index, (slot, key) in enumerate(zip(target.shape.slots, target.keys, strict=True)):
             if isinstance(slot.pattern, (Var, Number)):
                 made.append(names[slot.pattern.name])
             elif key is not None:
                 args = tuple(arg if arg == ABSENT else made[arg] for arg in slot.args)
-                made.append(cells.add(key[0], key[2], args, number))
+                made.append(cells.add(key[0], key[2], args, target.classes[index], roots.get(index)))
         for place, head in heads.items():
             if head is not None:
                 cells.replace(head, made[target.shape.roots[place]])
-        self._record(step_of(turn.application, self.egraph, backward=turn.backward))
+        step = step_of(turn.application, self.egraph, backward=turn.backward)
+        self._record(replace(step, places=places, operands=operands))
 
     def _record(self, step: Step) -> None:
         self.steps.append(step)
@@ -300,18 +307,19 @@ class _Replay:
             stack.extend(arg for arg in self.wanted.nodes[at].args if arg != ABSENT)
         before = self._cut_graph(cell, set(cuts.values()))
         cells.forget(cell)
+        origin, operands = cells.origin_of(cell), {f"x{one}": cells.origin_of(one) for one in cuts.values()}
         made: dict[int, int] = dict(cuts)
         for at in sorted(piece):
             node = self.wanted.nodes[at]
             args = tuple(arg if arg == ABSENT else made[arg] for arg in node.args)
-            made[at] = cells.add(node.op, node.attrs, args, self.classes[at])
+            made[at] = cells.add(node.op, node.attrs, args, self.classes[at], origin if at == term else None)
         after = self._cut_graph(made[term], set(cuts.values()))
         if cells.now(made[term]) == cell:
             return
         cells.replace(cell, made[term])
         rules = self._makers([self._goal(at) for at in piece])
         names = {f"x{one}": cells.class_of(one) for one in cuts.values()}
-        self._record(Step(rules, False, before, after, (number,), names))
+        self._record(Step(rules, False, before, after, (number,), names, None, (origin,), operands))
 
     def _makers(self, keys: Iterable[Key]) -> tuple[str, ...]:
         """The rules that made these e-nodes."""
@@ -344,8 +352,7 @@ class _Replay:
             place[at] = len(nodes)
             nodes.append(node)
             types.append(whole.types[index])
-        constants: dict[str, Constant] = dict(whole.constants)
-        return TermGraph(tuple(nodes), tuple(types), (place[self.cells.now(cell)],), constants, whole.opaque)
+        return TermGraph(tuple(nodes), tuple(types), (place[self.cells.now(cell)],), whole.constants, whole.opaque)
 
     def _reached(self, cell: int, cuts: set[int]) -> set[int]:
         seen, stack = set(), [self.cells.now(cell)]

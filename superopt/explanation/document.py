@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 import onnx
@@ -103,10 +104,22 @@ class Explanation(TypedDict):
     seconds: dict[str, float]
 
 
-def step_document(
-    number: int, step: Step, verdict: Verdict, rules: RuleSet, names: Mapping[int, str], nodes: int
-) -> StepDocument:
-    """A step and how it was judged; ``names`` are the values of e-classes in the original."""
+@dataclass(frozen=True)
+class Names:
+    """What values are called in the original: the first name of each of its terms, and of each e-class."""
+
+    of_term: Mapping[int, str]
+    of_class: Mapping[int, str]
+
+    def at(self, term: int | None, number: int) -> str | None:
+        """The name of the term in whose place a value stands, else of a value that is equal to it, if one has one."""
+        found = None if term is None else self.of_term.get(term)
+        return self.of_class.get(number) if found is None else found
+
+
+def step_document(number: int, step: Step, verdict: Verdict, rules: RuleSet, names: Names, nodes: int) -> StepDocument:
+    """A step and how it was judged; ``names`` are those of values in the original."""
+    places = step.places or (None,) * len(step.roots)
     values = verdict.values
     classes = {rules[name].numeric for name in step.rules}
     return {
@@ -115,8 +128,10 @@ def step_document(
         "at_once": step.application is None,
         "numeric": next((one for one in ("approximates", "reassociates", "exact") if one in classes), ""),
         "backward": step.backward,
-        "where": [names.get(root) for root in step.roots],
-        "inputs": {name.replace(".", "_"): names.get(number) for name, number in step.classes.items()},
+        "where": [names.at(place, root) for place, root in zip(places, step.roots, strict=True)],
+        "inputs": {
+            name.replace(".", "_"): names.at(step.operands.get(name), number) for name, number in step.classes.items()
+        },
         "before": graph_text("before", step.before),
         "after": graph_text("after", step.after),
         "verified": verdict.right,

@@ -17,6 +17,7 @@ from superopt.explanation.document import (
     FORMAT,
     Explanation,
     GraphDocument,
+    Names,
     StepDocument,
     counts_of,
     folding_document,
@@ -108,7 +109,8 @@ def _matched(found: Sequence[Way], rules: RuleSet) -> RuleSet:
 def graph_document(way: Way, rules: RuleSet) -> GraphDocument:
     """The steps of one graph, each verified on its own."""
     egraph = way.saturation.egraph
-    names = class_names(way.search.lowered, way.search.graph, egraph)
+    known = way.search.lowered
+    names = Names(term_names(known, way.search.graph), class_names(known, way.search.graph, egraph))
     derivation = derivation_of(way, rules)
     examiner = Examiner(ConstantValues(egraph), rules, way.search.sizes)
     steps: list[StepDocument] = []
@@ -117,7 +119,7 @@ def graph_document(way: Way, rules: RuleSet) -> GraphDocument:
         steps.append(step_document(number, step, examiner.judge(step), rules, names, count))
     end = numbered(derivation.end)
     if not same_graph(end, way.result):
-        folding, end = _folding(way, len(steps) + 1, names)
+        folding, end = _folding(way, len(steps) + 1, names.of_class)
         steps.append(folding)
     return {
         "place": way.search.place,
@@ -164,13 +166,21 @@ def _cone(graph: TermGraph, head: int) -> TermGraph:
     return numbered(TermGraph(graph.nodes, graph.types, (head,), graph.constants, graph.opaque))
 
 
-def class_names(lowered: Lowered, settled: TermGraph, egraph: EGraph) -> dict[int, str]:
-    """The first name in the model of the value of each e-class that has one."""
+def term_names(lowered: Lowered, settled: TermGraph) -> dict[int, str]:
+    """The first name in the model of each term of the graph that is searched that has one."""
     places = replaced_places(lowered.graph, settled)
     found: dict[int, str] = {}
     for name, term in lowered.value_terms.items():
         if term in places:
-            found.setdefault(egraph.class_of[places[term]], name)
+            found.setdefault(places[term], name)
+    return found
+
+
+def class_names(lowered: Lowered, settled: TermGraph, egraph: EGraph) -> dict[int, str]:
+    """The first name in the model of the value of each e-class that has one."""
+    found: dict[int, str] = {}
+    for term, name in term_names(lowered, settled).items():
+        found.setdefault(egraph.class_of[term], name)
     keys: dict[str, int] = {}
     for number, eclass in enumerate(egraph.classes):
         for node in eclass.nodes:
