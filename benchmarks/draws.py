@@ -94,7 +94,8 @@ def drawn(
         if len(found) > count:
             break
         strength = STRENGTHS[number % len(STRENGTHS)]
-        drawer = Draw(egraph, CostModel("random", "none"), seed=1000 * seed + number, strength=strength)
+        unpriced = CostModel("random", "none", reorder_byte=1.0)  # of no effect without blocks: prices are drawn
+        drawer = Draw(egraph, unpriced, seed=1000 * seed + number, strength=strength)
         try:
             draw = drawer.extract(effort=0.02)
             made = materialize(draw.graph, draw.runtime, original.proto)
