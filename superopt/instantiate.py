@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import copysign
+from math import copysign, isinf
 from typing import Any
 
 import numpy as np
@@ -174,8 +174,10 @@ def number_matches(number: float, value: Value) -> bool:
     if array.dtype.kind == "c":
         return False
     item = float(array.reshape(()).astype(np.float64))
-    wanted = float(np.asarray(number, dtype=np.float64).astype(array.dtype).astype(np.float64))
-    return item == wanted and copysign(1.0, item) == copysign(1.0, wanted)
+    with np.errstate(over="ignore"):
+        wanted = float(np.asarray(number, dtype=np.float64).astype(array.dtype).astype(np.float64))
+    # What is beyond the type's range is not its infinity.
+    return isinf(wanted) == isinf(number) and item == wanted and copysign(1.0, item) == copysign(1.0, wanted)
 
 
 def _term(pattern: Var | Number, binding: Binding, shape: Skeleton, types: list[ValueType]) -> Value:

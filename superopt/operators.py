@@ -17,6 +17,7 @@ operation an element (``workload.py``), what it does to errors where its line do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -249,8 +250,11 @@ def numpy_dtype(name: str) -> np.dtype[np.generic]:
 
 
 def has_number(dtype: str, number: float) -> bool:
-    """Whether a number is in the range of an element type: integers beyond it are no constants of that type."""
+    """Whether a number is in the range of an element type: what is beyond it is no constant of that type."""
     kind = numpy_dtype(dtype)
+    if kind.kind == "f" and math.isfinite(number):
+        with np.errstate(over="ignore"):
+            return bool(np.isfinite(np.float64(number).astype(kind)))
     return kind.kind not in "iu" or bool(np.iinfo(kind.name).min <= number <= np.iinfo(kind.name).max)
 
 

@@ -44,6 +44,13 @@ def test_function_by_name() -> None:
     assert conditions.function("no_such") is None
 
 
+@pytest.mark.parametrize(("number", "dtype"), [(1000, "int8"), (-1, "uint8"), (1e6, "float16"), (2**63, "int64")])
+def test_a_scalar_that_its_type_does_not_have_is_unknown(number: float, dtype: str) -> None:
+    with pytest.raises(Unknown, match=dtype):
+        types.scalar(number, of(2, dtype=dtype))
+    assert types.scalar(number, of(2, dtype="float64")) == number
+
+
 @pytest.mark.parametrize("unknown", [NOTHING, RANKLESS])
 def test_unknown_types_are_refused(unknown: Value) -> None:
     calls = (

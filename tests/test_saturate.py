@@ -72,6 +72,14 @@ def test_a_number_is_a_constant_of_one_element(value: float, matches: bool) -> N
     assert (root_ops(result) == {"Sub", "Relu"}) is matches
 
 
+def test_an_infinity_is_no_number_that_its_type_cannot_hold() -> None:
+    build = TermsBuilder()
+    x = build.input("x", "float16[4]")
+    infinite = build.constant(float("inf"), "float16")
+    rule = "rule r: exact\n  Min(x, 1000000) => Relu(x)\n"
+    assert root_ops(run(build.graph(build.node("Min", x, infinite)), rule)) == {"Min"}
+
+
 def test_zero_has_the_sign_that_is_written() -> None:
     build = TermsBuilder()
     x = build.input("x", "float32[4]")

@@ -29,8 +29,9 @@ CONFIRMED = 6
 LUCK = 1e-3
 """How likely a condition may be that has nothing to do with what is wrong, and meets none of it by chance."""
 
-MOST = 8
-"""Up to how many times as many instances as a law has are drawn for that, where what is wrong shows rarely."""
+FEWEST, MOST = 8, 16
+"""How many times as many instances as a law has are drawn for that: what is wrong may show more rarely where the
+condition holds, on fewer elements say."""
 
 _OF_ONE = (
     "floating({0})", "not floating({0})", "precise({0})", "single({0})", "rank({0}) > 0", "rank({0}) > 1",
@@ -68,7 +69,7 @@ def excluding(rule: Rule, broken: Instance, *, points: int, seed: int) -> str | 
         and ((kept := sum(_holds(condition, instance) for instance in right)) >= KEPT or _is_of_content(condition))
     ]
     share = min(len(wrong) / (len(wrong) + len(right)), 0.5)
-    enough = min(max(points, ceil(log(LUCK) / log(1 - share))), MOST * points)
+    enough = min(max(FEWEST * points, ceil(log(LUCK) / log(1 - share))), MOST * points)
     for tried in sorted(fitting, key=lambda one: -one.kept)[:CONFIRMED]:
         if _keeps(replace(rule, when=(*rule.when, tried.condition)), enough, seed + 1):
             return tried.condition.text
