@@ -261,6 +261,21 @@ def _check_axis(attrs: Attrs, args: list[TensorType | None]) -> None:
         raise InferenceError(f"axis {axis} of rank {len(shape)}")
 
 
+def _check_quantized(attrs: Attrs, args: list[TensorType | None]) -> None:
+    """A scale for each block has the data's shape but for one axis, where there is one for so many; what is no block
+    has one scale, or one for each place on the axis."""
+    x, scale = (shape_of(arg) for arg in args[:2])
+    axis, block = _int(attrs, "axis", 1), _int(attrs, "block_size")
+    if x is None or scale is None or (not block and len(scale) < 2):
+        return
+    if not block or len(scale) != len(x) or not -len(x) <= axis < len(x):
+        raise InferenceError(f"scales {scale} of {x} in blocks of {block}")
+    for place, (have, dim) in enumerate(zip(scale, x, strict=True)):
+        blocks = -(-dim // block) if place == axis % len(x) and isinstance(dim, int) else dim
+        if place != axis % len(x) or isinstance(dim, int):
+            _same("scale", have, blocks)
+
+
 def _check_matrices(attrs: Attrs, args: list[TensorType | None]) -> None:
     shape = shape_of(args[0])
     if shape is not None and len(shape) < 2:
@@ -287,6 +302,7 @@ CHECKS: Mapping[str, Callable[[Attrs, list[TensorType | None]], None]] = {
         "LayerNormalization RMSNormalization Softmax LogSoftmax LpNormalization CumSum".split(), _check_axis
     ),
     "Trilu": _check_matrices,
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _check_quantized),
     "Squeeze": _check_unique_axes,
     "Slice": _check_unique_axes,
     **dict.fromkeys(named(lambda form: form.reduces), _check_reduced_axes),

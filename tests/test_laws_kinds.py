@@ -12,6 +12,7 @@ from superopt.laws import laws
 from superopt.laws.instances import Instance, instances
 from superopt.laws.instances_clues import applications
 from superopt.laws.instances_kinds import (
+    CROP,
     EVEN,
     GAPS,
     KINDS,
@@ -45,6 +46,20 @@ WRONG = {
         "reassociates\n GlobalAveragePool(AveragePool(x, **a)) => GlobalAveragePool(x)\n"
         " when unpadded(a.pads), a.strides == a.kernel_shape, a.ceil_mode == 1, all(d == 1 for d in a.dilations)"
     ),
+    "another type than the condition's": (
+        'exact\n Where(Not(c), x, y) => Where(Not(c), Cast(Cast(x, to="bool"), to=dtype(x)), y)'
+    ),
+    "another type than a condition's of two": (
+        'exact\n Where(And(c, d), x, y) => Where(And(c, d), Cast(Cast(x, to="bool"), to=dtype(x)), y)'
+    ),
+    "another type than what is compared": (
+        "exact\n Where(Less(c, d), x, y) => Where(Less(c, d), Cast(Cast(x, to=dtype(c)), to=dtype(x)), y)"
+    ),
+    "what is scattered into what is there": "exact\n ScatterND(x, i, u, reduction=r) => ScatterND(x, i, u)",
+    "what is scattered and multiplied": "exact\n ScatterND(Neg(x), i, Neg(u), **a) => Neg(ScatterND(x, i, u, **a))",
+    "places of a batch": "exact\n GatherND(x, i, batch_dims=b) => GatherND(x, i)",
+    "an exponent of another type": "exact\n Pow(x, y) => Cast(Pow(Cast(x, to=dtype(y)), y), to=dtype(x))",
+    "a pad that takes away": ("exact\n Pad(Pad(x, v, pads=p), v, pads=q) => Pad(x, v, pads=tuple_sum(p, q))"),
     "the largest of elements that no window holds": (
         "exact\n GlobalMaxPool(MaxPool(x, **a)) => GlobalMaxPool(x)\n"
         " when unpadded(a.pads), a.strides == a.kernel_shape, a.ceil_mode == 0, all(d == 1 for d in a.dilations)"
@@ -81,6 +96,8 @@ def kinds_of(op: str, one: Instance) -> set[str]:
     """The kinds that an instance of an operator's own rule is of."""
     bound = one.binding
     x, y, attrs = bound["x"], bound.get("y"), bound.get("a")
+    if op == "Pad" and isinstance(attrs, Attrs):
+        return {CROP} if any(pad < 0 for pad in attrs["pads"]) else set()  # type: ignore[operator, union-attr]
     if isinstance(attrs, Attrs) and isinstance(x, Value):
         return _window_kinds(x, attrs)
     if op == "MatMul" and isinstance(x, Value) and isinstance(y, Value):
@@ -106,7 +123,7 @@ def _window_kinds(x: Value, attrs: Attrs) -> set[str]:
 
 @pytest.mark.parametrize("op", KINDS)
 def test_every_kind_is_drawn_at_every_seed(op: str) -> None:
-    term = f"{op}(x, y)" if op in ("MatMul", "Pow") else f"{op}(x, **a)"
+    term = {"MatMul": "MatMul(x, y)", "Pow": "Pow(x, y)", "Pad": "Pad(x, v, **a)"}.get(op, f"{op}(x, **a)")
     rule = rule_of(f"reassociates\n {term} => {term}")
     for seed in SEEDS:
         drawn = Counter(kind for one in instances(rule, points=24, seed=seed) for kind in kinds_of(op, one))

@@ -410,6 +410,12 @@ def test_what_is_exact_has_no_rounding() -> None:
         ("QuantizeLinear", {"output_dtype": "wide"}, [TensorType("float32", (2,)), TensorType("float32", ()), None]),
         ("MaxPool", {"kernel_shape": (2, 2), "pads": (1, 1)}, [TensorType("float32", (1, 1, 4, 4))]),
         ("MaxPool", {"kernel_shape": (2, 2), "dilations": (1,)}, [TensorType("float32", (1, 1, 4, 4))]),
+        ("QuantizeLinear", {"axis": 0}, [TensorType("float32", (4, 2)), TensorType("float32", (2, 2)), None]),
+        (
+            "DequantizeLinear",
+            {"axis": 0, "block_size": 3},
+            [TensorType("int8", (4, 2)), TensorType("float32", (4, 2)), None],
+        ),
     ],
 )
 def test_what_has_no_type_is_refused_by_an_error_of_ours(

@@ -17,7 +17,7 @@ from superopt.errors import InferenceError
 from superopt.expressions import Binding, Bound, evaluate
 from superopt.instantiate import holds, instantiate, numbers_match
 from superopt.laws.instances_clues import Clues, applications, clues_of, parts_of
-from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content, tiny, undefined
+from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content, special, tiny, undefined
 from superopt.laws.instances_contrast import CONTRASTS
 from superopt.laws.instances_dice import INTS, Dice, static
 from superopt.laws.instances_draft import Draft, Rejected, grow
@@ -214,6 +214,9 @@ def _instance(rule: Rule, binding: Binding, arrays: Mapping[str, Array], clues: 
     # Kernels disagree about what is empty, but for what only moves elements.
     moving = all(node.op in EMPTY_TOO for node in left.nodes)
     checked = [left.types[root] for root in left.roots] if moving else left.types
+    if all(node.op in (INPUT, "Reshape") for node in left.nodes) and any(n.attrs.get("allowzero") for n in left.nodes):
+        # Types alone can tell: a zero in a shape may be meant.
+        checked = []
     if any(isinstance(kind, TensorType) and kind.size == 0 for kind in checked):
         return None
     kept = clues.read | {"number"}
@@ -287,6 +290,8 @@ def _content(name: str, tensor: TensorType, draft: Draft, clues: Clues) -> Array
     else:
         style = dice.pick(PLAIN_STYLES)
     made = content(tensor, style, dice, clues.numbers, draft.bounds.get(name))
+    if clues.sorting and dice.chance(0.7):
+        return special(made, np.random.default_rng(dice.random.getrandbits(48)), ())
     if dice.undefined and name.partition(".")[0] in draft.constant and dice.chance(0.5):
         return undefined(made)
     return tiny(made) if dice.tiny and dice.chance(0.9 if read else 0.5) else made

@@ -14,11 +14,13 @@ from superopt.terms import AttrValue
 from superopt.values import FUNCTIONS
 
 WINDOWED = frozenset(named(lambda form: form.windowed))
+_INDEXED = frozenset(named(lambda form: form.indexed))
 
 
 @dataclass(frozen=True)
 class Clues:
-    """What a rule's text tells about its instances; ``windows`` is how many bundles of attributes of windows it has."""
+    """What a rule's text tells about its instances; ``windows`` is how many bundles of attributes of windows it has. A
+    ``sorting`` rule tells numbers from what is none."""
 
     wanted: tuple[AttrValue, ...]
     numbers: tuple[int | float, ...]
@@ -28,6 +30,7 @@ class Clues:
     dtypes: tuple[str, ...]
     outputs: int
     windows: int
+    sorting: bool
 
 
 @lru_cache(maxsize=4096)
@@ -63,8 +66,9 @@ def clues_of(rule: Rule) -> Clues:
     windows = len({part.rest for part in applied if part.op in WINDOWED and part.rest is not None})
     numbers = tuple(number for number in wanted if isinstance(number, (int, float)))
     return Clues(
-        tuple(wanted), numbers, frozenset(constant | read), tuple(either), frozenset(read), _dtypes(applied), outputs,
-        windows,
+        tuple(wanted), numbers, frozenset(constant | read), tuple(either), frozenset(read),
+        _dtypes([part for pattern in rule.left for part in _of_one_type(pattern)]), outputs, windows,
+        any(part.op in ("IsInf", "IsNaN") for part in applied),
     )  # fmt: skip
 
 
@@ -118,6 +122,21 @@ def parts_of(pattern: object) -> Iterator[object]:
         yield from parts_of(pattern.of)
     elif isinstance(pattern, Each):
         yield from parts_of(pattern.template)
+
+
+def _of_one_type(pattern: object) -> Iterator[Apply]:
+    """The operators applied in a pattern whose element type goes with the outermost one's: the condition of a Where,
+    and what is an index, have their own."""
+    if isinstance(pattern, Output):
+        yield from _of_one_type(pattern.of)
+    elif isinstance(pattern, Each):
+        yield from _of_one_type(pattern.template)
+    elif isinstance(pattern, Apply):
+        yield pattern
+        apart = 0 if pattern.op == "Where" else 1 if pattern.op in _INDEXED else None
+        for place, arg in enumerate(pattern.args):
+            if place != apart:
+                yield from _of_one_type(arg)
 
 
 def _dtypes(applied: list[Apply]) -> tuple[str, ...]:

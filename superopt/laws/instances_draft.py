@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from superopt.errors import InferenceError
-from superopt.laws.instances_dice import Dice, Request, static
-from superopt.laws.instances_kinds import numbers_of
+from superopt.laws.instances_dice import DTYPES, Dice, Proposal, Request, static
+from superopt.laws.instances_kinds import kind_at, numbers_of
 from superopt.laws.instances_operators import propose
 from superopt.operators import has_number, named, operator
 from superopt.rules import Absent, Apply, Expr, Number, Output, Pattern, Var
@@ -138,14 +138,15 @@ def _below(pattern: Apply, draft: Draft, hint: TensorType | None, output: int) -
     fixed, free, everywhere, _ = _attributes(pattern, draft)
     absent = frozenset(place for place, arg in enumerate(pattern.args) if isinstance(arg, Absent))
     soft: dict[str, AttrValue] = {}
-    kind = draft.kind if pattern is draft.site else None
+    kind = kind_at(draft.site, draft.kind, pattern)
     if len(inner) == 2 and draft.dice.chance(0.3):
         inner.reverse()
     for place in inner:
         request = Request(pattern.op, tuple(known), absent, {**fixed, **soft}, hint, output, everywhere, kind)
         proposal = propose(request, draft.dice)
         soft = {name: proposal.attrs[name] for name in free if name in proposal.attrs}
-        welcome = _proposed(proposal.shapes, place, proposal.dtypes.get(place) or request.dtype(draft.dice))
+        dtype = proposal.dtypes.get(place) or _dtype(request, proposal.dtypes, draft.dice)
+        welcome = _proposed(proposal.shapes, place, dtype)
         argument = pattern.args[place]
         # No star stands at this place.
         found = grow(argument, draft, welcome if draft.dice.chance(0.9) else None)  # type: ignore[arg-type]
@@ -168,14 +169,15 @@ def _applied(
         _known(arg, draft) or inner.types[place] for place, arg in enumerate(pattern.args)
     ]
     outer = [place for place, arg in enumerate(pattern.args) if isinstance(arg, (Var, Number)) and known[place] is None]
-    kind = draft.kind if pattern is draft.site else None
+    kind = kind_at(draft.site, draft.kind, pattern)
     for attempt in range(_TRIES):
         kept = inner.attrs if attempt == 0 else {}
         request = Request(pattern.op, tuple(known), absent, {**fixed, **kept}, hint, output, everywhere, kind)
-        proposal = propose(request, draft.dice)
+        proposal = _telling(pattern, request, draft)
         if attempt == 0:
+            common = _dtype(request, proposal.dtypes, draft.dice)
             for place in sorted(outer, key=lambda place: isinstance(pattern.args[place], Number)):
-                dtype = proposal.dtypes.get(place) or _dtype(request, proposal.dtypes, draft.dice)
+                dtype = proposal.dtypes.get(place) or common
                 _bind(pattern, place, _proposed(proposal.shapes, place, dtype), draft, known)
             known = [_known(arg, draft) or known[place] for place, arg in enumerate(pattern.args)]
         values = _complete(pattern, proposal.attrs, {**fixed, **kept}, later, draft)
@@ -193,6 +195,28 @@ def _applied(
     raise Rejected(f"{pattern.op} on {known}")
 
 
+def _telling(pattern: Apply, request: Request, draft: Draft) -> Proposal:
+    """A proposal in which attributes that a rule gives a name are often not what they are by default: whether a rule
+    heeds them shows there alone."""
+    proposal = propose(request, draft.dice)
+    spec = operator(pattern.op)
+    named = [name for name, expr in pattern.attrs if isinstance(expr.tree, ast.Name) and name not in request.attrs]
+    if spec is None or not named or draft.dice.contrast is not None or draft.dice.chance(0.4):
+        return proposal
+    for _ in range(_TRIES):
+        if not all(_usual(proposal.attrs.get(name), spec.default(name)) for name in named):
+            return proposal
+        proposal = propose(request, draft.dice)
+    return proposal
+
+
+def _usual(value: AttrValue | None, default: AttrValue | None) -> bool:
+    """Whether it is the default, at every place where that is one for all."""
+    if isinstance(value, tuple) and isinstance(default, tuple) and len(default) == 1:
+        return all(item == default[0] for item in value)
+    return value is None or value == default
+
+
 def _proposed(shapes: list[tuple[int, ...] | None], place: int, dtype: str) -> TensorType | None:
     shape = shapes[place] if place < len(shapes) else None
     return None if shape is None else TensorType(dtype, shape)
@@ -205,6 +229,9 @@ def _dtype(request: Request, others: Mapping[int, str], dice: Dice) -> str:
             return arg.dtype
     known = operator(request.op)
     retypes = known is not None and known.retypes
+    if retypes and dice.chance(0.35):
+        # What it makes of them is of its own type: so may be what stands beside that.
+        return dice.any_dtype(DTYPES)
     return request.hint.dtype if request.hint is not None and not retypes else dice.dtype
 
 

@@ -12,6 +12,7 @@ from superopt.rules import Apply, Var
 VECTOR_BEFORE, VECTOR_BEHIND = "vector before", "vector behind"
 REMAINDER, OVERHANG, GAPS = "remainder", "overhang", "gaps"
 EVEN, ROOT = "even", "root"
+CROP, GROW = "crop", "grow"
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "MatMul": (VECTOR_BEHIND, VECTOR_BEFORE),
@@ -19,6 +20,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "AveragePool": (REMAINDER, OVERHANG),
     "LpPool": (REMAINDER, OVERHANG),
     "MaxPool": (REMAINDER, OVERHANG, GAPS),
+    # Pads below zero take away.
+    "Pad": (CROP,),
     # Exponents that lose the sign of a number, or have no value for it.
     "Pow": (EVEN, ROOT),
 }
@@ -65,8 +68,9 @@ class Turns:
         return Turns(forever, deque(turns))
 
     def next(self, number: int) -> Turn | None:
-        """Whose turn it is at an attempt: at two of three it is nobody's."""
-        return self.waiting[0] if self.waiting and number % 3 == 1 else None
+        """Whose turn it is at an attempt: at two of three it is nobody's, and sometimes at the third, lest a kind
+        always meets what else goes by the number of the attempt."""
+        return self.waiting[0] if self.waiting and number % 3 == 1 and number % 7 != 1 else None
 
     def taken(self, turn: Turn | None, made: bool) -> None:
         """One has had its turn, or nobody had; it came to an instance or did not."""
@@ -79,6 +83,14 @@ class Turns:
         hoped_for = after.tries * self.made < _PATIENCE * self.others
         if (hoped_for and after.missing > 0) or (self.forever and (hoped_for or after.missing < _TIMES)):
             self.waiting.append(after)
+
+
+def kind_at(site: Apply | None, kind: str | None, pattern: Apply) -> str | None:
+    """The kind that an operator is to be of where the one at ``site`` is of this kind: what one Pad takes away another
+    adds."""
+    if pattern is site:
+        return kind
+    return GROW if kind == CROP and pattern.op == "Pad" else None
 
 
 def numbers_of(pattern: Apply, kind: str, *, here: bool) -> dict[str, tuple[float, ...]]:

@@ -205,8 +205,6 @@ def pool(request: Request, dice: Dice) -> Proposal:
     spatial = _spatial_rank(request, dice)
     hint = hint if hint is not None and len(hint) == spatial + 2 else None
     kernel, strides, dilations, pads = _window(request, dice, spatial, request.ints("kernel_shape"))
-    if request.op == "LpPool" and "dilations" not in request.attrs:
-        dilations = (1,) * spatial
     ceil = dice.integer((0, 0, 1))
     if request.kind is not None:
         kernel, strides, dilations, pads, ceil = _of_kind(request, dice, kernel, strides, dilations, pads)

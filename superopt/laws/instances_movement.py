@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from superopt.laws.instances_dice import Dice, Proposal, Request, axis_of, factors, product, under
+from superopt.laws.instances_kinds import CROP
 
 Shape = tuple[int, ...]
 
@@ -115,11 +116,19 @@ def _pad(request: Request, dice: Dice) -> Proposal:
     elif request.shape(0) is None and out is not None:
         pads = tuple(dice.between(0, min(1, out[i % len(out)] - 1)) for i in range(2 * len(out)))
         x = tuple(max(dim - pads[axis] - pads[axis + len(out)], 1) for axis, dim in enumerate(out))
+    if request.kind is not None and "pads" not in request.attrs:
+        # What one takes away another adds, which does not bring it back.
+        kept = dice.between(0, len(pads) - 1)
+        changed = [-1 if place == kept or dice.chance(0.5) else pad for place, pad in enumerate(pads)]
+        pads = tuple(changed) if request.kind == CROP else tuple(max(pad, 1) for pad in pads)
+        x = request.shape(0) or tuple(dim + 2 for dim in x)
     return Proposal([x, ()], {"pads": pads, "mode": dice.pick(("constant", "constant", "reflect", "edge"))})
 
 
 def _reshape(request: Request, dice: Dice) -> Proposal:
     x, shape, out = request.shape(0), request.ints("shape"), request.hinted
+    if x is None and not {"shape", "allowzero"} & {*request.attrs} and dice.chance(0.2):
+        return _reshape_of_nothing(request, dice)
     if x is None:
         count = product(shape) if shape is not None and min(shape, default=1) > 0 else None
         if count is None and out is not None:
@@ -144,6 +153,15 @@ def _reshape(request: Request, dice: Dice) -> Proposal:
         place = dice.pick(kept) if copied else dice.between(0, max(len(out) - 1, 0))
         out = tuple((0 if copied else -1) if axis == place else dim for axis, dim in enumerate(out))
     return Proposal([x], {"shape": out, "allowzero": 0})
+
+
+def _reshape_of_nothing(request: Request, dice: Dice) -> Proposal:
+    """Zeros in a shape that are meant: only what is empty has it."""
+    x = list(dice.shape(1, 3))
+    x[dice.between(0, len(x) - 1)] = 0
+    shape = [*dice.shape(1, 3)]
+    shape[dice.between(0, len(shape) - 1)] = 0
+    return Proposal([tuple(x)], {"shape": tuple(shape), "allowzero": 1})
 
 
 def _flatten(request: Request, dice: Dice) -> Proposal:
@@ -253,15 +271,22 @@ def _gather(request: Request, dice: Dice) -> Proposal:
 
 
 def _gather_nd(request: Request, dice: Dice) -> Proposal:
-    x = request.shape(0) or dice.shape(1, 3)
-    depth = dice.between(1, len(x))
-    return Proposal([x, (dice.between(1, 3), depth)], {"batch_dims": 0}, {1: "int64"})
+    x, indices, batch = request.shape(0) or dice.shape(1, 3), request.shape(1), request.int("batch_dims")
+    if batch is None:
+        batch = dice.pick((0, 0, 1, 1, 2))
+    batch = min(batch, len(x) - 1, len(x) if indices is None else len(indices) - 1)
+    lead = () if batch and dice.chance(0.3) else (dice.between(1, 3),)
+    fresh = (*x[:batch], *lead, dice.between(1, len(x) - batch))
+    return Proposal([x, indices or fresh], {"batch_dims": batch}, {1: "int64"})
 
 
 def _scatter_nd(request: Request, dice: Dice) -> Proposal:
     x = request.shape(0) or dice.shape(1, 3)
     count = x[0] if dice.chance(0.5) else 1
-    return Proposal([x, (count, 1), (count, *x[1:])], {"reduction": "none"}, {1: "int64"})
+    # Truth values are not added.
+    known = [dtype for dtype in (request.dtype(dice), dice.dtype) if dtype == "bool"]
+    reduction = "none" if known else dice.pick(("none", "none", "add", "mul", "max", "min"))
+    return Proposal([x, (count, 1), (count, *x[1:])], {"reduction": reduction}, {1: "int64"})
 
 
 def _blocks(request: Request, dice: Dice) -> Proposal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from superopt.laws.instances_dice import DTYPES, Dice, Proposal, Request, axes_of, axis_of, product, under
+from superopt.laws.instances_dice import DTYPES, FLOATS, Dice, Proposal, Request, axes_of, axis_of, product, under
 from superopt.laws.instances_linear import LINEAR
 from superopt.laws.instances_movement import MOVEMENT
 from superopt.laws.instances_resizing import RESIZING
@@ -51,8 +51,6 @@ _CHOICES: Mapping[str, tuple[AttrValue, ...]] = {
     "direction": ("LEFT", "RIGHT"),
     "detect_negative": (0, 1),
     "ratio": (0.0, 0.5),
-    "saturate": (1,),
-    "round_mode": ("up",),
 }
 
 
@@ -103,6 +101,17 @@ def _clip(request: Request, dice: Dice) -> Proposal:
     return Proposal([_fresh(request, dice), (), ()])
 
 
+def _pow(request: Request, dice: Dice) -> Proposal:
+    """The exponent's element type need not be the base's: that of the base is the result's."""
+    proposal = _broadcast(request, dice)
+    free = [place for place in (1, 0) if request.args[place] is None]
+    if free and request.kind is None and dice.chance(0.3):
+        taken = request.dtype(dice)
+        others = ("int64", "int32") if taken in FLOATS else FLOATS[:2]
+        proposal.dtypes[free[0]] = dice.pick(others)
+    return proposal
+
+
 def _where(request: Request, dice: Dice) -> Proposal:
     proposal = _broadcast(request, dice)
     proposal.dtypes[0] = "bool"
@@ -111,7 +120,7 @@ def _where(request: Request, dice: Dice) -> Proposal:
 
 def _cast(request: Request, dice: Dice) -> Proposal:
     to = request.hint.dtype if request.hint is not None else dice.any_dtype(DTYPES, even=dice.chance(0.5))
-    proposal = Proposal([_fresh(request, dice)], {"to": to, "saturate": 1})
+    proposal = Proposal([_fresh(request, dice)], {"to": to, "saturate": 1, "round_mode": "up"})
     proposal.dtypes[0] = dice.any_dtype(DTYPES)
     return proposal
 
@@ -172,18 +181,38 @@ def _global_pool(request: Request, dice: Dice) -> Proposal:
 
 def _lrn(request: Request, dice: Dice) -> Proposal:
     x = _fresh(request, dice, 3)
-    return Proposal([x], {"size": dice.pick((1, 3, 5)), "alpha": 0.5, "beta": 0.75, "bias": 1.0})
+    alpha, beta, bias = dice.pick((0.5, 0.25, 1.0)), dice.pick((0.75, 0.5, 1.0)), dice.pick((1.0, 0.5, 2.0))
+    return Proposal([x], {"size": dice.pick((1, 3, 5)), "alpha": alpha, "beta": beta, "bias": bias})
+
+
+_QUANTIZED = ("int8", "uint8", "int8", "uint8", "int16", "uint16")
 
 
 def _quantize(request: Request, dice: Dice) -> Proposal:
-    x = _fresh(request, dice, 1)
-    axis = axis_of(request, dice, len(x))
-    params: Shape = () if dice.chance(0.5) or not 0 <= axis < len(x) else (x[axis],)
-    attrs: dict[str, AttrValue] = {"axis": axis, "block_size": 0, "saturate": 1, "output_dtype": "", "precision": 0}
-    small = dice.pick(("int8", "uint8"))
-    dtypes = {0: "float32", 1: "float32", 2: small}
+    x, scale = _fresh(request, dice, 1), request.shape(1)
+    axis, block = axis_of(request, dice, len(x)), request.int("block_size")
+    valid = 0 <= axis < len(x)
+    params: Shape = () if dice.chance(0.5) or not valid else (x[axis],)
+    if block is None and scale is not None and len(scale) > 1:
+        block = dice.pick((1, 2, 3))
+        if request.shape(0) is None and len(scale) > axis >= 0:
+            x = (*scale[:axis], scale[axis] * block, *scale[axis + 1 :])
+    elif block is None:
+        block = dice.pick((1, 2, 3)) if valid and scale is None and dice.chance(0.25) else 0
+    if block and valid and scale is None:
+        params = (*x[:axis], -(-x[axis] // block), *x[axis + 1 :])
+    # No type is given but where no zero point has it, or the same.
+    small, result = dice.pick(_QUANTIZED), ""
+    if dice.chance(0.5):
+        result = small if 2 not in request.absent else dice.pick(_QUANTIZED)
+    wide = dice.pick(("float32", "float32", "float32", "float16"))
+    dtypes = {0: wide, 1: wide, 2: small}
     if request.op == "DequantizeLinear":
-        dtypes = {0: small, 1: "float32", 2: small}
+        dtypes = {0: small, 1: wide, 2: small}
+        result = dice.pick(("", "", "float32", "float16"))
+    attrs: dict[str, AttrValue] = {
+        "axis": axis, "block_size": block, "saturate": 1, "output_dtype": result, "precision": 0,
+    }  # fmt: skip
     return Proposal([x, params, params], attrs, dtypes)
 
 
@@ -258,6 +287,6 @@ _PROPOSERS: Mapping[str, Callable[[Request, Dice], Proposal]] = {
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_reduce),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _global_pool),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize),
-    "PRelu": _prelu, "Clip": _clip, "Where": _where, "Cast": _cast, "Einsum": _einsum, "Shape": _shape_of,
+    "PRelu": _prelu, "Clip": _clip, "Pow": _pow, "Where": _where, "Cast": _cast, "Einsum": _einsum, "Shape": _shape_of,
     "Size": _shape_of, "LRN": _lrn, "STFT": _stft,
 }  # fmt: skip

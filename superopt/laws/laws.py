@@ -18,6 +18,7 @@ from superopt.laws import firing as laws_firing
 from superopt.laws.exclusion import excluding
 from superopt.laws.instances import Instance, instances, summary
 from superopt.laws.instances_content import described
+from superopt.laws.instances_fixed import unvaried
 from superopt.laws.judge import Finding, Part, judge, judge_large, judge_variant
 from superopt.laws.runtime import model_of, written
 from superopt.laws.vacancy import reason
@@ -82,6 +83,9 @@ def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, id
     Without ``fires`` or ``idle`` the first or the fifth part is left out, and nobody asks for the condition that a rule
     lacks.
     """
+    untold = unvaried(rule)
+    if untold is not None:
+        return LawResult(rule.name, False, 0, 0, 0, ("can be checked",), error=untold)
     tried = telling = 0
     signatures: set[str] = set()
     finding: Finding | None = None
