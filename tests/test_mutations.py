@@ -29,7 +29,10 @@ EQUIVALENT = {
     ("clip-of-clip", "swap the operands of Min"): "Min is the same in either order",
     ("extreme-of-extreme", "swap the operands of Min"): "Min is the same in either order",
     ("extreme-of-three-constants", "swap the operands of Min"): "Min is the same in either order",
-    ("select-from-second-of-two", "drop rank(c) == 1"): "few_indices(c, ...), which makes it worth while, is of lists alone",
+    (
+        "select-from-second-of-two",
+        "drop rank(c) == 1",
+    ): "few_indices(c, ...), which makes it worth while, is of lists alone",
 }
 """Mutants of the drawn ones that are no other rule than their own, by rule text and mutation, and why."""
 
