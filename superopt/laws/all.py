@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -39,7 +40,10 @@ def check_all(rules: Iterable[Rule], *, points: int = POINTS, seed: int = 0, job
     if len(waiting) <= _FEW:
         jobs = 1
     tasks = (joblib.delayed(_checked)(rule, points, seed) for rule in waiting)
-    yield from joblib.Parallel(n_jobs=jobs, return_as="generator", pre_dispatch="4*n_jobs", batch_size=4)(tasks)
+    with warnings.catch_warnings():
+        # Processes that have grown are replaced, which is no matter for who asked.
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+        yield from joblib.Parallel(n_jobs=jobs, return_as="generator", pre_dispatch="4*n_jobs", batch_size=4)(tasks)
 
 
 def _checked(rule: Rule, points: int, seed: int) -> Checked:
