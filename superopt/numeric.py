@@ -274,21 +274,26 @@ def replaced(graph: TermGraph, made: Mapping[int, Constant]) -> TermGraph:
     return TermGraph(tuple(nodes), tuple(types), tuple(place[root] for root in graph.roots), constants, opaque)
 
 
-def computed_weights(graph: TermGraph) -> frozenset[int]:
-    """The constant terms that are computed anew in each run and are weights of a product.
+def bits_of_packing(graph: TermGraph) -> frozenset[int]:
+    """The constant terms that are computed anew in each run and whose bits, or those of what uses them, depend on
+    whether onnxruntime packs weights when it loads a model: products and all that is made of them, and their weights.
 
-    Once such a weight is a constant of the model, onnxruntime packs it when it loads the model, and may then take a
-    kernel that adds in another order (MatMul with a single row does): the same numbers, other last bits.
+    A weight that is a constant of the model is packed, and may then have a kernel that adds in another order (MatMul
+    with a single row does): the same numbers, other last bits.
     """
     constant = constant_terms(graph)
-    products = {node for node in graph.nodes if node.op in FORMS and FORMS[node.op].made == "bilinear"}
-    weights = [arg for node in products for arg in node.args[1:]]
-    used = [*weights, *(arg for node in graph.nodes if node.op == OPAQUE for arg in node.args)]
-    return frozenset(
-        arg
-        for arg in used
-        if arg != ABSENT and constant[arg] and graph.nodes[arg].op != CONST and _is_weight(graph, arg)
-    )
+    found: set[int] = set()
+    for index, node in enumerate(graph.nodes):
+        product = node.op in FORMS and FORMS[node.op].made == "bilinear"
+        if constant[index] and (product or any(arg in found for arg in node.args)):
+            found.add(index)
+        weights = node.args[1:] if product else node.args if node.op == OPAQUE else ()
+        found.update(
+            arg
+            for arg in weights
+            if arg != ABSENT and constant[arg] and graph.nodes[arg].op != CONST and _is_weight(graph, arg)
+        )
+    return frozenset(found)
 
 
 def _is_weight(graph: TermGraph, term: int) -> bool:

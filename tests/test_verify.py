@@ -489,3 +489,22 @@ def test_optimizations_that_break_the_original_are_no_evidence() -> None:
     report = superopt.optimize(proto, select="modelled").report
     assert report["changed"]
     assert report["left_out"] == []
+
+
+def test_products_of_constants_keep_their_bits() -> None:
+    """A vector times a matrix, both of the model: onnxruntime has other last bits where it has packed the matrix."""
+    random = np.random.default_rng(3)
+    weights = {
+        name: random.standard_normal(shape).astype(np.float32) for name, shape in (("a", (17,)), ("b", (17, 64)))
+    }
+    nodes = [
+        helper.make_node("MatMul", ["a", "b"], ["p"]),
+        helper.make_node("Abs", ["p"], ["q"]),
+        helper.make_node("Identity", ["x"], ["i"]),
+        helper.make_node("Add", ["i", "q"], ["y"]),
+    ]
+    exact = superopt.optimize(model_of(nodes, weights, [3, 64]).proto, numeric="exact", select="modelled")
+    assert [node.op_type for node in exact.model.graph.node] == ["MatMul", "Abs", "Add"]
+    assert exact.report["problems"] == []
+    folded = superopt.optimize(model_of(nodes, weights, [3, 64]).proto, select="modelled").model
+    assert [node.op_type for node in folded.graph.node] == ["Add"]

@@ -17,7 +17,7 @@ from superopt.extraction import Extraction, Extractor, distance, extract, severa
 from superopt.lowering.lower import Lowered
 from superopt.models.byte_counts import model_bytes, stored_bytes
 from superopt.models.model import Model
-from superopt.numeric import computed_weights, materialize
+from superopt.numeric import bits_of_packing, materialize
 from superopt.options import Options
 from superopt.progress import Clock
 from superopt.rules import RuleSet
@@ -283,7 +283,7 @@ class Search:
         )
         with self.clock.stage("materialize"):
             try:
-                kept = computed_weights(extraction.graph) if self.options.numeric == "exact" else frozenset()
+                kept = bits_of_packing(extraction.graph) if self.options.numeric == "exact" else frozenset()
                 graph = materialize(extraction.graph, extraction.runtime | kept, self.lowered.model.proto, own)
             except RangeError as error:
                 classes = tuple(dict.fromkeys(extraction.classes[term] for term in error.terms))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from superopt.lowering.lower import Lowered, lower
 from superopt.models.model import Model
-from superopt.numeric import computed_weights, settle
+from superopt.numeric import bits_of_packing, settle
 from superopt.options import Options
 from superopt.prepare import prepared
 from superopt.progress import Clock
@@ -34,6 +34,6 @@ def of_graph(
 
 
 def constants_settled(lowered: Lowered, options: Options) -> TermGraph:
-    """A model's graph with what is constant as constants; not so weights that are computed, where bits must stay."""
-    kept = computed_weights(lowered.graph) if options.numeric == "exact" else frozenset()
+    """A model's graph with what is constant as constants; but for what packing changes, where bits must stay."""
+    kept = bits_of_packing(lowered.graph) if options.numeric == "exact" else frozenset()
     return settle(lowered.graph, context=lowered.model.proto, kept=kept)
