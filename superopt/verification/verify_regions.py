@@ -16,6 +16,7 @@ from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import sample
 from superopt.models.inference import tensor_type, value_types
 from superopt.models.model import Model
+from superopt.models.tensors import constant_of_tensor
 from superopt.operators import dtype_name
 from superopt.rules import NumericClass
 from superopt.terms import TensorType
@@ -71,7 +72,8 @@ def verify_regions(
     if observed:
         types.update({name: _seen_type(types.get(name), [run[name] for run in observed]) for name in names})
         results = [_with_observed(difference, part, types, observed, policy) for part in parts]
-        how = f"the values of {len(observed)} runs of the original"
+        runs = "one run" if len(observed) == 1 else f"{len(observed)} runs"
+        how = f"the values of {runs} of the original"
     else:
         stops = frozenset(name for name in difference.common if _can_be_chosen(difference, name, types))
         parts = difference.parts(stops)
@@ -181,11 +183,17 @@ def _observed(model: Model, names: Sequence[str], feeds: Sequence[Feed], by_term
     inputs = {value.name for value in proto.graph.input}
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in inputs)
+    # What callers may override has its own value where they do not.
+    defaults = {
+        tensor.name: constant_of_tensor(tensor, subject.folder).array()
+        for tensor in proto.graph.initializer
+        if tensor.name in inputs and tensor.name in names
+    }
     found: list[dict[str, Value]] = []
     try:
         runner = Runner(replace(subject, proto=proto, source=None)) if proto.graph.output else None
         for feed in feeds[:_MOST_OBSERVED]:
-            run = {**feed, **(runner.run(feed) if runner else {})}
+            run = {**defaults, **feed, **(runner.run(feed) if runner else {})}
             found.append({name: run[name] for name in names if run.get(name) is not None})
     except EvaluationError:
         return []
