@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from superopt.kernels import is_float
 from superopt.models.scopes import subgraphs
 from superopt.operators import named
 
@@ -123,6 +125,9 @@ def _drawn(
         return np.ones(shape, np.bool_) if _MASK.search(name) else rng.integers(0, 2, shape).astype(np.bool_)
     if dtype.kind in "iu":
         return np.asarray(_integers(name, dtype, shape, role, plan, rng)).astype(dtype)
+    if dtype.kind == "V" and not is_float(dtype):
+        small = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # of two or four bits
+        return rng.integers(small.min, small.max + 1, shape).astype(dtype)
     if dtype.kind == "c":
         return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
     if _MASK.search(name) and len(shape) <= 4 and role.channels is None:
