@@ -529,3 +529,19 @@ def test_nodes_that_stay_keep_name_doc_and_metadata() -> None:
     assert {"the Relu of r", "the Alike of second", "the Alike of third", "the Identity of v"} <= {
         node.name for node in result.graph.node
     }
+
+
+def test_a_bias_of_zeros_stays_where_the_original_has_one() -> None:
+    """What underflows to -0.0 is 0.0 with it."""
+    text = "g (float[1, 1, 2, 2] x) => (float[1, 1, 2, 2] y) <float[1] b = {0}> { y = Conv(x, w%s) }"
+    weights = numpy_helper.from_array(np.full((1, 1, 1, 1), -1e-40, np.float32), "w")
+    inputs = {"x": np.full((1, 1, 2, 2), 1e-20, np.float32)}
+    for bias in (", b", ""):
+        proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text % bias}')
+        proto.graph.initializer.append(weights)
+        lowered = lower(load(proto))
+        anew = emit(lowered, lowered.graph, reuse_nodes=False).proto
+        assert list(anew.graph.node[0].input) == list(proto.graph.node[0].input)
+        (expected,) = session(proto.SerializeToString()).run(None, inputs)
+        (found,) = session(anew.SerializeToString()).run(None, inputs)
+        assert found.tobytes() == expected.tobytes()
