@@ -15,25 +15,13 @@ import onnx
 from superopt.models.narrow import computes_narrow
 from superopt.models.scopes import graphs_in
 
-_LOAD = """
-import sys, onnxruntime
-options = onnxruntime.SessionOptions()
-options.log_severity_level = 4
-folder, *libraries = sys.argv[1:]
-if folder:
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-for library in libraries:
-    options.register_custom_ops_library(library)
-onnxruntime.InferenceSession(sys.stdin.buffer.read(), options, ["CPUExecutionProvider"])
-"""
-
-_RUN = """
+_TRY = """
 import pickle, sys, onnxruntime
-folder, *libraries = sys.argv[1:]
-data, held, feed = pickle.load(sys.stdin.buffer)
+optimized, data, held, feed, folder, libraries = pickle.load(sys.stdin.buffer)
+levels = onnxruntime.GraphOptimizationLevel
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 4
-options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
 if folder:
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
 for library in libraries:
@@ -41,8 +29,11 @@ for library in libraries:
 values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in held.values()]
 if held:
     options.add_external_initializers(list(held), values)
-onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"]).run(None, feed)
+session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
+if feed is not None:
+    session.run(None, feed)
 """
+"""Loads a model, and runs it where there is a feed; only onnxruntime is imported, which is quick."""
 
 _LONGEST = 60.0
 """Seconds that a run on next to no numbers may take."""
@@ -63,9 +54,7 @@ def is_risky(proto: onnx.ModelProto) -> bool:
 def signal_of_loading(data: bytes, folder: str = "", libraries: tuple[str, ...] = ()) -> int:
     """The signal that ends a process which loads a model with all optimizations; 0 where it ends by itself, whether or
     not onnxruntime takes the model."""
-    command = [sys.executable, "-c", _LOAD, folder, *libraries]
-    ended = subprocess.run(command, input=data, capture_output=True, check=False).returncode
-    return -ended if ended < 0 else 0
+    return max(0, -_tried((True, data, {}, None, folder, libraries)).returncode)
 
 
 def outlives(
@@ -80,13 +69,16 @@ def outlives(
     ``held`` are values of initializers that are not in ``data``. In onnxruntime 1.32, GRU ends the process where the
     batch is empty.
     """
-    command = [sys.executable, "-c", _RUN, folder, *libraries]
     try:
-        given = pickle.dumps((data, dict(held), dict(feed)))
-        ended = subprocess.run(command, input=given, capture_output=True, check=False, timeout=_LONGEST)
+        ended = _tried((False, data, dict(held), dict(feed), folder, libraries), _LONGEST)
     except subprocess.TimeoutExpired:
         return f"it runs for more than {_LONGEST:.0f} seconds"
     if ended.returncode < 0:
         return f"it ends the process (signal {-ended.returncode})"
     lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
     return lines[-1] if ended.returncode and lines else None
+
+
+def _tried(given: tuple[object, ...], seconds: float | None = None) -> subprocess.CompletedProcess[bytes]:
+    command, data = [sys.executable, "-c", _TRY], pickle.dumps(given)
+    return subprocess.run(command, input=data, capture_output=True, check=False, timeout=seconds)

@@ -13,6 +13,7 @@ from superopt.emitting.naming import FreshNames, Names, all_names, projections
 from superopt.forms import onnx_form
 from superopt.lowering.lower import Lowered
 from superopt.lowering.site import attribute_kind
+from superopt.models.model import standard_domain
 from superopt.models.scopes import inner_names, rename_captured
 from superopt.models.tensors import constant_of_array
 from superopt.operators import FORMS, operator
@@ -82,8 +83,11 @@ class NodeWriter:
 
     def finished(self) -> Written:
         """All that was written, with the nodes that give outputs a second name."""
+        second = self._identities() if self._aliases else {}
         for name, term in self._aliases:
-            self._nodes.append((self._ranks[term], self._second_name(self._name(term, name), name)))
+            source = self._name(term, name)
+            node = _renamed(second[name], [source], [name]) if name in second else self._identity(source, name)
+            self._nodes.append((self._ranks[term], node))
         for term in self._graph.roots:
             self._name(term, "output")
         return Written(self._nodes, self._constants, {name: term for term, name in self._names.items()})
@@ -235,12 +239,10 @@ class NodeWriter:
         node = self._graph.nodes[term] if term != ABSENT else None
         return self._graph.constants[str(node.attrs["key"])] if node is not None and node.op == CONST else None
 
-    def _second_name(self, source: str, target: str) -> onnx.NodeProto:
-        """An Identity that makes an output: the original's where it has one there."""
-        for node in self._originals:
-            if node.op_type == "Identity" and list(node.output) == [target]:
-                return _renamed(node, [source], [target])
-        return self._identity(source, target)
+    def _identities(self) -> Mapping[str, onnx.NodeProto]:
+        """The original's Identity nodes, by what they make: an output that needs one keeps its own."""
+        nodes = (node for node in self._originals if node.op_type == "Identity" and not standard_domain(node.domain))
+        return {node.output[0]: node for node in nodes if len(node.output) == 1}
 
     def _identity(self, source: str, target: str) -> onnx.NodeProto:
         return helper.make_node("Identity", [source], [target], self._fresh.make(f"Identity_{target}"))

@@ -13,7 +13,7 @@ _OPERATIONS = {
 }  # fmt: skip
 
 _TOTAL = re.compile(r"total", re.IGNORECASE)
-_PAST = re.compile(r"past|cache", re.IGNORECASE)
+PAST = re.compile(r"past|cache", re.IGNORECASE)
 _STEPS = re.compile(r"seq|len|token|step", re.IGNORECASE)
 
 
@@ -62,7 +62,7 @@ def _parsed(symbol: str) -> ast.expr | None:
 def _sum(total: str, symbols: Collection[str]) -> ast.expr | None:
     """Past and new steps, where there is one symbol for each."""
     steps = [symbol for symbol in symbols if symbol != total and symbol.isidentifier() and not _TOTAL.search(symbol)]
-    past = [symbol for symbol in steps if _PAST.search(symbol)]
+    past = [symbol for symbol in steps if PAST.search(symbol)]
     new = [symbol for symbol in steps if symbol not in past and _STEPS.search(symbol)]
     if len(past) != 1 or len(new) != 1:
         return None

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from superopt.inputs.derived_sizes import expressions
+from superopt.inputs.derived_sizes import PAST, expressions
 from superopt.inputs.wanted import WantedInput, symbols_of
 
 SIZES: Mapping[str, tuple[int, ...]] = {
@@ -27,7 +27,6 @@ SMALL_SIZES: Mapping[str, tuple[int, ...]] = {**SIZES, "spatial": (16, 8, 32, 64
 
 _BATCH = re.compile(r"batch|^b$|^bs$", re.IGNORECASE)
 _TIME = re.compile(r"seq|time|frames|len|tokens|^t$|^s$", re.IGNORECASE)
-_PAST = re.compile(r"past|cache", re.IGNORECASE)
 _SPATIAL = re.compile(r"height|width|^h$|^w$", re.IGNORECASE)
 
 
@@ -56,7 +55,7 @@ def _kind(item: WantedInput, axis: int, symbol: str) -> tuple[str, int | None]:
         return "channel", item.role.channels
     if axis == rank - 1 and rank > 1 and item.role.features is not None:
         return "feature", item.role.features
-    if named and _PAST.search(symbol):
+    if named and PAST.search(symbol):
         return "time", None
     if rank == 4 and (axis >= 2 or (named and _SPATIAL.search(symbol)) or (axis == 1 and dims[3] in (1, 3))):
         return "spatial", None
@@ -117,7 +116,7 @@ def edges(
     free = {symbol: kind for symbol, (kind, choices) in kinds.items() if len(choices) > 1}
     batches = [symbol for symbol, kind in free.items() if kind == "batch"]
     # A cache that is empty at first is what models are made for.
-    others = sorted((symbol for symbol in free if symbol not in batches), key=lambda name: not _PAST.search(name))
+    others = sorted((symbol for symbol in free if symbol not in batches), key=lambda name: not PAST.search(name))
     ones = [{**sizes, **dict.fromkeys(free, 1)}, *({**sizes, symbol: 1} for symbol in others)]
     none = [{**sizes, symbol: 0} for symbol in others]
     empty = [{**sizes, **dict.fromkeys(batches, 0)}, *({**sizes, symbol: 0} for symbol in batches[1:])]

@@ -6,8 +6,9 @@ import itertools
 import math
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -69,7 +70,8 @@ def sample(
     inputs = wanted_inputs(proto, shapes or {})
     choices = SMALL_SIZES if small else SIZES
     kinds = kinds_of(inputs, choices)
-    base, failed = _modest(runner, inputs, kinds, seed, choices)
+    first = partial(_first, runner, inputs, kinds, seed, choices)
+    base, failed = first() if isinstance(runner, TermRunner) else _modest(runner, inputs, first)
     feeds = [base.feed]
     again = [[dict(base.sizes)] for _ in range(2 * count)]
     for choice in itertools.chain(other_sizes(base.sizes, kinds), again):
@@ -114,24 +116,20 @@ def runner_of(model: Model) -> Runner | TermRunner:
 
 
 def _modest(
-    runner: Runner | TermRunner,
-    inputs: list[WantedInput],
-    kinds: dict[str, tuple[str, tuple[int, ...]]],
-    seed: int,
-    choices: Mapping[str, tuple[int, ...]],
+    runner: Runner, inputs: Sequence[WantedInput], first: Callable[[], tuple[_Base, list[str]]]
 ) -> tuple[_Base, list[str]]:
-    """As ``_first``, of sizes at which no value is large, where there are such; others may then be somewhat larger."""
-    machine = runner.most if isinstance(runner, Runner) else None
-    if not isinstance(runner, Runner) or machine is None or not any(map(_is_open, inputs)):
-        return _first(runner, inputs, kinds, seed, choices)
+    """The ``first`` of sizes at which no value is large, where there are such; others may then be somewhat larger."""
+    machine = runner.most
+    if machine is None or not any(map(_is_open, inputs)):
+        return first()
     runner.most = min(machine, _MODEST_VALUE)
     try:
-        found = _first(runner, inputs, kinds, seed, choices)
+        found = first()
     except EvaluationError as error:
         if TOO_LARGE not in str(error):
             raise
         runner.most = machine
-        return _first(runner, inputs, kinds, seed, choices)
+        return first()
     runner.most = min(machine, 4 * _MODEST_VALUE)
     return found
 

@@ -73,14 +73,10 @@ def selected(
     if sound.found is None or sound.attempt.verification is None:
         return Selection(None)
     first = Verified(sound.found, sound.attempt.verification, search.price(sound.found, cost_models[0]))
-    if options.select == "modelled":
-        return Selection(first, candidates=(_line(first, None, 0, "chosen by the cost model"),))
-    if not feeds:
-        problem = "not timed: no inputs that it runs with"
+    if options.select == "modelled" or not feeds or is_empty(feeds[0]):
+        lacking = "inputs without elements" if feeds else "no inputs that it runs with"
+        problem = None if options.select == "modelled" else f"not timed: {lacking}"
         return Selection(first, candidates=(_line(first, None, 0, "chosen by the cost model"),), problem=problem)
-    if is_empty(feeds[0]):
-        problem = "not timed: inputs without elements"
-        return Selection(first, candidates=(_line(first, None, 0, "chosen"),), problem=problem)
     budget = options.tune
     if search.deadline is not None:
         budget = min(budget, max(_LEAST_SECONDS, search.deadline - time.perf_counter()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,6 @@ class Evidence:
     perturbations: int = 0
     wider: bool = False
     types: Mapping[str, str] = field(default_factory=dict)
-    _prepacked: list[dict[int, Outputs] | None] = field(default_factory=list)
 
     def widen(self, seed: int) -> None:
         """Measures the sensitivity again, with larger steps and more often, and with onnxruntime's optimizations on."""
@@ -90,44 +90,42 @@ class Evidence:
         for place, result in enumerate(results):
             self.noise[place].append(result)
 
-    def run_prepacked(self, model: Model) -> dict[int, Outputs] | None:
-        """What a model gives with prepacked weights and no optimization, by the place of the feed; None where it does
-        not run so."""
+    @cached_property
+    def prepacked_outputs(self) -> Mapping[int, Outputs] | None:
+        """The original's outputs with prepacked weights and no optimization; None where it does not run so."""
+        return self._of_original(self.run_prepacked)
+
+    @cached_property
+    def optimized_outputs(self) -> Mapping[int, Outputs] | None:
+        """The original's outputs with onnxruntime's optimizations on; None where they leave it unfit to run."""
+        return self._of_original(self.run_optimized)
+
+    def _of_original(self, run: Callable[[Model], Mapping[int, Outputs]]) -> Mapping[int, Outputs] | None:
         try:
-            runner = Runner(model, prepacked=True)
-            return {place: runner.run(feed) for place, feed in enumerate(self.feeds)}
+            return run(self.model)
         except EvaluationError:
             return None
-
-    def prepacked_outputs(self) -> dict[int, Outputs] | None:
-        """The original's, of ``run_prepacked``; run once."""
-        if not self._prepacked:
-            self._prepacked.append(self.run_prepacked(self.model))
-        return self._prepacked[0]
-
-    def runs_optimized(self) -> bool:
-        """Whether onnxruntime's optimizations leave the original fit to run."""
-        return self._run_optimized() is not None
 
     def add_optimized(self) -> None:
-        """Runs with onnxruntime's optimizations on; where they fail on the original, the new model is not at fault."""
-        for place, result in (self._run_optimized() or {}).items():
+        """Adds runs with onnxruntime's optimizations on; where they fail on the original, the new model is not at
+        fault."""
+        for place, result in (self.optimized_outputs or {}).items():
             self.optimized[place].append(result)
 
-    def _run_optimized(self) -> dict[int, Outputs] | None:
-        """The original's outputs with optimizations on; None where they leave it unfit to run."""
-        try:
-            return self.run_optimized(self.model)
-        except EvaluationError:
-            return None
+    def run_prepacked(self, model: Model) -> Mapping[int, Outputs]:
+        """What a model gives with prepacked weights and no optimization, by the place of the feed, those without
+        elements left out. Raises EvaluationError where it does not run so."""
+        return self._run(Runner(model, prepacked=True))
 
-    def run_optimized(self, model: Model) -> dict[int, Outputs]:
+    def run_optimized(self, model: Model) -> Mapping[int, Outputs]:
         """What a model gives with onnxruntime's optimizations on, by the place of the feed.
 
         Inputs without elements are left out: for those onnxruntime fuses what it then cannot run (sizes that it infers
         by -1), and its faults are no fault of the model. Raises EvaluationError where it fails on others.
         """
-        runner = Runner(model, optimized=True)
+        return self._run(Runner(model, optimized=True))
+
+    def _run(self, runner: Runner) -> Mapping[int, Outputs]:
         return {place: runner.run(feed) for place, feed in enumerate(self.feeds) if not is_empty(feed)}
 
 

@@ -131,7 +131,7 @@ def verify(
         return Verification(False, True, f"the new model does not run: {problem}", numeric, feeds=texts)
     judge = _Judge(evidence, frozenset(ignoring), within)
     problems = judge.exact(plain, optimized) if exact else judge.close(plain, optimized)
-    if problems and optimized is not None and not evidence.runs_optimized():
+    if problems and optimized is not None and evidence.optimized_outputs is None:
         # What optimizations make of a model that they leave unfit to run is not the new model's fault.
         optimized = None
         problems = judge.exact(plain, optimized) if exact else judge.close(plain, optimized)
@@ -176,7 +176,7 @@ def _optimized(new: Model, evidence: Evidence) -> Mapping[int, Feed] | None:
     try:
         return evidence.run_optimized(new)
     except EvaluationError:
-        if evidence.runs_optimized():
+        if evidence.optimized_outputs is not None:
             raise
         return None
 
@@ -212,10 +212,13 @@ class _Judge:
 
     def prepacked(self, new: Model) -> dict[str, str]:
         """Where bits differ once kernels prepack weights: a weight that became constant may have another kernel."""
-        before = self.evidence.prepacked_outputs()
-        after = None if before is None else self.evidence.run_prepacked(new)
-        if before is None or after is None:
+        before = self.evidence.prepacked_outputs
+        if before is None:
             return {}
+        try:
+            after = self.evidence.run_prepacked(new)
+        except EvaluationError as error:
+            return {next(iter(self.evidence.outputs[0])): f"with weights prepacked: {error}"}
         problems: dict[str, str] = {}
         for feed, original in before.items():
             for name, value in original.items():
