@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from superopt.errors import ModelError
 from superopt.lowering.lower import Lowered, lower
 from superopt.models.model import load
-from superopt.terms import CONST, INPUT, OPAQUE, PROJECT, Node
+from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Node
 from tests.rounds import CASES, LIGHT
 
 Shape = Sequence[int | str | None]
@@ -331,3 +331,13 @@ def test_names_that_are_not_text_are_refused() -> None:
     data = proto.SerializeToString().replace(b"Relu", b"Re\xb9u")
     with pytest.raises(ModelError, match="UTF-8"):
         load(onnx.ModelProto.FromString(data))
+
+
+def test_a_bound_beyond_float16_is_none() -> None:
+    """Clip before opset 11 has float32's largest number for a bound that is not given."""
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 9]>
+    g (float16[2] x) => (float16[2] y) { y = Clip<min = 0.0>(x) }""")
+    graph = lower(load(proto)).graph
+    (clip,) = [node for node in graph.nodes if node.op == "Clip"]
+    assert clip.args[2] == ABSENT
+    assert clip.args[1] != ABSENT

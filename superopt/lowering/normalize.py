@@ -56,7 +56,9 @@ def _clip(site: Site) -> None:
     dtype = _float_dtype(site)
     for name, without in (("min", -np.inf), ("max", np.inf)):
         bound = site.attrs.pop(name)
-        site.args.append(ABSENT if bound == without else site.make(np.asarray(bound, dtype=dtype)))
+        with np.errstate(over="ignore"):  # beyond the range of float16, as the default is, it bounds nothing
+            limit = np.asarray(bound, dtype=dtype)
+        site.args.append(ABSENT if limit == without else site.make(limit))
 
 
 def _float_dtype(site: Site) -> np.dtype[np.generic]:
