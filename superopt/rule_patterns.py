@@ -256,9 +256,12 @@ def _wanted(spec: Operator, name: str, given: object) -> str:
     if (spec.name, name) in DTYPE_ATTRIBUTES:
         return "" if given == spec.defaults.get(name) or given in _DTYPES else f"one of {', '.join(_DTYPES)}"
     declared_type = attribute_kind(spec.name, name)
+    items = given if isinstance(given, tuple) else (given,)
+    if name in ("axis", "axes") and any(isinstance(item, int) and item < 0 for item in items):
+        # Models that are lowered have none that is negative: the left side would never match.
+        return "what counts from the front (for the last: axis=k, and 'when k == rank(x) - 1')"
     if not declared_type:
         # An input in ONNX: a number or numbers.
-        items = given if isinstance(given, tuple) else (given,)
         return "" if all(isinstance(item, (int, float)) for item in items) else "a number or a tuple of numbers"
     kind, text = _KINDS.get(declared_type.removesuffix("S"), (object, ""))
     if not declared_type.endswith("S"):

@@ -95,6 +95,8 @@ def test_siblings_expand_to_roots() -> None:
         ("rule x: exact\n  Relu(x => x", "f:2:7", "never closed"),
         ("rule x: wrong\n  Relu(x) => x", "f:1:1", "numeric class"),
         ("rule x: exact\n  Softmax(x) => x", "f:2:3", "counts from the end"),
+        ("rule x: exact\n  Softmax(x, axis=-1) => x", "f:2:19", "k == rank(x) - 1"),
+        ("rule x: exact\n  ReduceMax(x, axes=(0, -1), keepdims=1) => x", "f:2:21", "counts from the front"),
         ("rule x: exact\n  Transpose(x) => x", "f:2:3", "no default for perm"),
         ("rule x: exact\n  Frobnicate(x) => x", "f:2:3", "no operator"),
         ("rule x: exact\n  Relu(x, y) => x", "f:2:3", "1 were expected"),
