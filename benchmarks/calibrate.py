@@ -24,7 +24,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from superopt.cost import Operand, load
-from superopt.measure import measure
+from superopt.costs.timing import Runtime
+from superopt.costs.whole import ready
+from superopt.measure import measure_calls
+from superopt.models.model import load as load_model
 from superopt.terms import Attrs, TensorType
 from superopt.workload import NOMINAL, work
 
@@ -155,7 +158,7 @@ def step(case: Case, source: str, result: str) -> list[onnx.NodeProto]:
     return nodes
 
 
-def chain(case: Case, length: int) -> bytes:
+def chain(case: Case, length: int) -> onnx.ModelProto:
     """A model of so many steps of a case."""
     nodes = [node for number in range(length) for node in step(case, f"x{number}", f"x{number + 1}")]
     half, whole = case.shape[1] // 2, case.shape[1]
@@ -172,18 +175,18 @@ def chain(case: Case, length: int) -> bytes:
         [numpy_helper.from_array(value, name) for name, value in stored.items() if name in used],
     )
     opset = 20 if case.op in ("Gelu", "HardSwish") else 17
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
-    return bytes(model.SerializeToString())
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def seconds_of(case: Case, threads: int, seconds: float) -> float:
     """The latency of one step."""
-    feeds = {"x0": np.full(case.shape, 0.5, np.float32)}
+    feed = {"x0": np.full(case.shape, 0.5, np.float32)}
     # Chains of transposes cancel: one of them alone is timed.
     short, long = (0, 1) if case.op == "Transpose" else (SHORT, LONG)
-    models = [chain(case, length) for length in (short, long) if length]
+    runtime = Runtime(threads=threads)
+    calls = [ready(load_model(chain(case, length)), feed, runtime) for length in (short, long) if length]
     clock = time.thread_time if threads == 1 else time.perf_counter
-    least = [min(each) for each in measure(models, feeds, threads=threads, seconds=seconds, clock=clock).samples]
+    least = [min(each) for each in measure_calls(calls, threads=threads, seconds=seconds, clock=clock).samples]
     return (least[-1] - (least[0] if short else 0.0)) / (long - short)
 
 

@@ -10,6 +10,7 @@ SuperoptError
 +-- InferenceError        an operator cannot be applied to values of these types
 +-- EvaluationError       a model or a constant cannot be computed
 |   +-- NumericError      two evaluators disagree about a constant
+|   +-- RangeError        constants that their element type has no number near
 +-- EGraphError           the e-graph engine failed
 +-- VerificationError     two models do not agree, or it cannot be told
 """
@@ -82,8 +83,8 @@ class VerificationError(SuperoptError):
     """Two models do not agree, or it cannot be told whether they do."""
 
 
-def one_line(error: BaseException) -> str:
-    """The first line of what an error says, cut to a readable length."""
+def one_line(error: BaseException | str) -> str:
+    """The first line of what an error says, cut to a readable length; its kind where it says nothing."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = lines[0].removeprefix("[ONNXRuntimeError] : ")
     return text if len(text) <= 300 else text[:297] + "..."

@@ -15,20 +15,11 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
-
-from superopt.errors import EvaluationError
-from superopt.sessions import CPU, session_options
 
 ALPHA = 0.05
 """The error probability of a comparison (one-sided) over all looks, and of an interval (two-sided)."""
@@ -56,11 +47,6 @@ _WARM_UP_SHARE = 0.2
 """The share of the time budget beyond which no model is warmed up by another run."""
 
 _REFRESHED_BELOW = 10e-3
-
-Runnable: TypeAlias = bytes | str | os.PathLike[str]
-"""A model: serialized, or the path of its file (needed where its data lies in files beside it)."""
-
-Feeds: TypeAlias = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
@@ -173,27 +159,6 @@ def _noise(samples: Sequence[float]) -> float:
     return 1.4826 * median(steps) / math.sqrt(2) if steps else 0.0
 
 
-def measure(
-    models: Sequence[Runnable],
-    feeds: Feeds,
-    *,
-    threads: int = 0,
-    seconds: float = 20.0,
-    replicas: int = 1,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Latencies:
-    """The latencies of several models on the same inputs, run in turn with all of onnxruntime's optimizations.
-
-    ``threads`` 0 is onnxruntime's own choice; each model is loaded ``replicas`` times. See ``measure_calls``. Raises
-    ``EvaluationError`` where a model cannot be loaded or run.
-    """
-    if not models:
-        raise EvaluationError("no model to measure, expected one or more")
-    sessions = [_session(model, threads) for model in models for _ in range(replicas)]
-    runs = [_runner(session, feeds) for session in sessions]
-    return measure_calls(runs, threads=threads, seconds=seconds, replicas=replicas, clock=clock)
-
-
 def measure_calls(
     runs: Sequence[Callable[[], object]],
     *,
@@ -293,27 +258,3 @@ def _is_precise(latencies: Latencies) -> bool:
             if comparison.high - comparison.low > 2 * _PRECISE * comparison.ratio:
                 return False
     return True
-
-
-def _session(model: Runnable, threads: int) -> Any:
-    import onnxruntime
-
-    options = session_options(optimized=True, threads=threads)
-    source = model if isinstance(model, bytes) else os.fspath(Path(model))
-    try:
-        return onnxruntime.InferenceSession(source, options, providers=[CPU])
-    except Exception as error:  # onnxruntime has no common base class for its own.
-        raise EvaluationError(f"onnxruntime cannot load the model: {_line(error)}") from error
-
-
-def _runner(session: Any, feeds: Feeds) -> Callable[[], object]:
-    given = {item.name: feeds[item.name] for item in session.get_inputs() if item.name in feeds}
-    try:
-        session.run(None, given)
-    except Exception as error:
-        raise EvaluationError(f"onnxruntime cannot run the model: {_line(error)}") from error
-    return lambda: session.run(None, given)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from superopt.errors import one_line
 from superopt.models.narrow import computes_narrow
 from superopt.models.scopes import graphs_in
 
@@ -24,16 +25,21 @@ options.log_severity_level = 4
 options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
 if folder:
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-for library in libraries:
-    options.register_custom_ops_library(library)
-values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in held.values()]
-if held:
-    options.add_external_initializers(list(held), values)
-session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
-if feed is not None:
-    session.run(None, feed)
+try:
+    for library in libraries:
+        options.register_custom_ops_library(library)
+    values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in held.values()]
+    if held:
+        options.add_external_initializers(list(held), values)
+    session = onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
+    if feed is not None:
+        session.run(None, feed)
+except Exception as error:
+    sys.stdout.write(str(error))
+    sys.exit(1)
 """
-"""Loads a model, and runs it where there is a feed; only onnxruntime is imported, which is quick."""
+"""Loads a model, and runs it where there is a feed; what onnxruntime says against it goes to stdout, since it writes
+warnings to stderr. Only onnxruntime is imported, which is quick."""
 
 _LONGEST = 60.0
 """Seconds that a run on next to no numbers may take."""
@@ -75,8 +81,10 @@ def outlives(
         return f"it runs for more than {_LONGEST:.0f} seconds"
     if ended.returncode < 0:
         return f"it ends the process (signal {-ended.returncode})"
-    lines = ended.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if ended.returncode and lines else None
+    if ended.returncode:
+        said = ended.stdout.decode("utf-8", "replace").strip() or f"it ends the process (exit code {ended.returncode})"
+        return one_line(said)
+    return None
 
 
 def _tried(given: tuple[object, ...], seconds: float | None = None) -> subprocess.CompletedProcess[bytes]:
