@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import networkx as nx
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "superopt"
-
-ROAD = """
-    errors terms progress printable notebook shipped version sessions
-    operators rules values kernels workload measure taso
-    forms rounding expressions conditions models shape_checks
-    shapes report probe term_model rule_patterns
-    rule_text instantiate lowering evaluate result crosscheck
-    emitting engine reference
-    costs inputs numeric laws
-    bodies sizes conversion cost
-    options prepare extraction
-    verification
-    settings search
-    reporting
-    explanation stages
-    pipeline experiment
-    __init__ cli
-    __main__
-""".split()
-"""Every package and every module beside them, in an order in which none imports what stands after it."""
 
 LONGEST = 400
 """Lines after which a module is asked what second thing it does."""
@@ -39,6 +20,13 @@ def module_name(path: Path) -> str:
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
+
+MAP = [
+    re.findall(r"`(\w+)`", line.split("|")[1])
+    for line in (PACKAGE / "README.md").read_text(encoding="utf-8").splitlines()
+    if line.startswith("| `")
+]
+"""The lines of the map: every package and every module beside them, where none imports what stands on a later line."""
 
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
@@ -75,7 +63,7 @@ def test_imports_go_one_way() -> None:
     cycles = [" -> ".join(cycle) for cycle in nx.simple_cycles(graph)]
     assert not cycles, f"modules that import each other: {cycles}"
 
-    rank = {name: index for index, name in enumerate(ROAD)}
+    rank = {name: index for index, line in enumerate(MAP) for name in line}
     upward = [
         f"{name} -> {other}"
         for name, path in MODULES.items()
@@ -85,8 +73,8 @@ def test_imports_go_one_way() -> None:
     assert not upward, f"modules that import what stands after them: {upward}"
 
 
-def test_every_package_has_a_place_in_the_order() -> None:
-    assert sorted(ROAD) == sorted({package(name) for name in MODULES})
+def test_every_package_has_a_place_on_the_map() -> None:
+    assert sorted(name for line in MAP for name in line) == sorted({package(name) for name in MODULES})
 
 
 @pytest.mark.parametrize("name", MODULES)
