@@ -341,3 +341,17 @@ def test_a_bound_beyond_float16_is_none() -> None:
     (clip,) = [node for node in graph.nodes if node.op == "Clip"]
     assert clip.args[2] == ABSENT
     assert clip.args[1] != ABSENT
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_cast_like_what_is_known_is_a_cast(named: bool) -> None:
+    like = helper.make_node("CastLike", ["c", "x"], ["y"], domain="" if named else "other.domain")
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("other.domain", 1)]
+    lowered = lower(load(model([like], {"x": (2,)}, {"c": np.float64(3)}, opset_imports=imports)))
+    node = root(lowered)
+    if named:
+        assert node.op == "Cast"
+        assert attrs(lowered)["to"] == "float32"
+        assert lowered.graph.nodes[node.args[0]].op == CONST
+    else:
+        assert node.op == PROJECT

@@ -17,7 +17,7 @@ from superopt.models.inference import contradicts, refined, value_types
 from superopt.models.model import Model, standard_domain
 from superopt.models.scopes import captured_names, is_deterministic, names_of_training, running_order
 from superopt.models.tensors import constant_of_array, constant_of_sparse, constant_of_tensor
-from superopt.operators import NEWEST_OPSET, operator
+from superopt.operators import NEWEST_OPSET, dtype_number, operator
 from superopt.shapes import infer_node
 from superopt.terms import (
     ABSENT,
@@ -199,7 +199,7 @@ class _Builder:
         return self.constants[str(node.attrs["key"])].array() if node.op == CONST else None
 
     def add_node(self, index: int) -> None:
-        node = self.model.proto.graph.node[index]
+        node = self._plain(self.model.proto.graph.node[index])
         constant = _constant_node(node, self.model) if standard_domain(node.domain) == "" else None
         if constant is not None:
             term = self.add_constant(constant, node.output[0])
@@ -211,6 +211,20 @@ class _Builder:
                 term = self._opaque(index, node, str(reason))
         self.node_terms[index] = term
         self.sources.setdefault(term, index)
+
+    def _plain(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """CastLike as the Cast that it is where the type it looks at is known; any other node as it stands.
+
+        What exporters cast so is a constant most of the time, and no constant while it hangs on an input."""
+        known = [self.types[self.term(name)] for name in node.input if name] if node.op_type == "CastLike" else []
+        if len(known) != 2 or standard_domain(node.domain) or ("", node.op_type) in self.functions:
+            return node
+        like = known[1]
+        if not isinstance(like, TensorType):
+            return node
+        cast = onnx.helper.make_node("Cast", node.input[:1], node.output, node.name, to=dtype_number(like.dtype))
+        cast.attribute.extend(node.attribute)
+        return cast
 
     def _normal(self, node: onnx.NodeProto) -> int:
         spec = operator(node.op_type)
