@@ -130,15 +130,15 @@ class Options:
     ``OpenVINO`` through its own package. Verification is onnxruntime's on the CPU."""
 
     def __post_init__(self) -> None:
-        _choice("numeric", self.numeric, NUMERIC_CLASSES)
-        _choice("select", self.select, SELECTS)
-        _choice("verify", self.verify, VERIFIES)
+        check_choice("numeric", self.numeric, NUMERIC_CLASSES)
+        check_choice("select", self.select, SELECTS)
+        check_choice("verify", self.verify, VERIFIES)
         check_layout(self.external_data)
         _each("rules", self.rules, (str, RuleSet), "names, files or rule sets")
         _each("without", self.without, (str,), "names of rules or families")
         _each("custom-op-library", self.custom_op_library, (str,), "paths of shared libraries")
         for excuse in self.ignoring:
-            _choice("ignoring", excuse, EXCUSES)
+            check_choice("ignoring", excuse, EXCUSES)
         if not self.rules:
             raise OptionError("rules: none are named, expected at least one rule set")
         if not isinstance(self.limit, Mapping):
@@ -160,7 +160,7 @@ class Options:
         if self.explain is not None and (not isinstance(self.explain, str) or not self.explain):
             raise OptionError(f"explain: {self.explain!r} is out of place, expected a folder")
         for name, value in self.limit.items():
-            _choice("limit", name, LIMITS)
+            check_choice("limit", name, LIMITS)
             _at_least("limit", f"{name}={value}", value, 0 if name == "seconds" else 1, whole=name != "seconds")
         for name, shape in self.input_shape.items():
             for dim in shape:
@@ -238,7 +238,7 @@ def parse_limit(text: str) -> dict[str, int | float]:
             raise OptionError(
                 f"limit: '{part.strip()}' is not a limit, expected nodes=N,iterations=N,seconds=S (any of them)"
             )
-        _choice("limit", name, LIMITS)
+        check_choice("limit", name, LIMITS)
         number = _number("limit", part.strip(), value)
         found[name] = number if name == "seconds" or number != int(number) else int(number)
     return found
@@ -305,11 +305,6 @@ def _several(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise OptionError(f"{option}: '{value}' is not a choice, expected one of {', '.join(choices)}")
-
-
 def _each(option: str, values: object, kinds: tuple[type, ...], expected: str) -> None:
     for value in values if isinstance(values, tuple) else (values,):
         if not isinstance(value, kinds):
@@ -338,10 +333,21 @@ def _at_least(option: str, text: str, value: object, least: int, *, whole: bool 
         raise OptionError(f"{option}: {text} is out of range, expected a {kind} of at least {least}")
 
 
+def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raises ``OptionError`` where an option is none of these."""
+    if value not in choices:
+        raise OptionError(f"{option}: '{value}' is not a choice, expected one of {', '.join(choices)}")
+
+
 def check_jobs(jobs: object) -> None:
     """Raises ``OptionError`` where it is no number of things to do at a time: 1 or more, or -1 (one per processor)."""
     if isinstance(jobs, bool) or not isinstance(jobs, int) or not (jobs >= 1 or jobs == -1):
         raise OptionError(f"jobs: {jobs} is out of range, expected a whole number of at least 1, or -1")
+
+
+def check_seconds(seconds: object) -> None:
+    """Raises ``OptionError`` where it is no time that something may take."""
+    _at_least("seconds", str(seconds), seconds, 0)
 
 
 def check_whole(option: str, value: object, least: int) -> None:

@@ -14,7 +14,7 @@ from superopt.errors import OptionError
 from superopt.options import FIELDS, Options, options, parse_growth, parse_limit, parse_shape
 from superopt.rules import RuleSet
 
-ONLY_ON_THE_COMMAND_LINE = {"source", "output", "report", "dump"}
+ONLY_ON_THE_COMMAND_LINE = {"context", "source", "output", "report", "dump"}
 ONLY_IN_PYTHON = {"model", "watcher"}
 
 
@@ -29,6 +29,21 @@ def test_keywords_default_to_the_fields_defaults() -> None:
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in FIELDS)
     given = {name: parameters[name].default for name in FIELDS}
     assert options(**given) == Options() == options()
+
+
+def test_every_keyword_of_python_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "rules": ("mine",), "without": ("a",), "numeric": "exact", "ignoring": ("nan",), "cost": "flops",
+        "limit": {"nodes": 5}, "inputs": "feed.npz", "input_shape": {"x": (1,)}, "initializers_are_constant": True,
+        "target_opset": 18, "max_growth": None, "select": "modelled", "candidates": 2, "differ": 2, "tune": 1.0,
+        "verify": "regions", "external_data": "none", "custom_op_library": ("a.so",), "check_classes": True,
+        "trust_rules": True, "explain": "why", "seed": 1, "threads": 2, "provider": "OpenVINO",
+    }  # fmt: skip
+    assert set(given) == set(FIELDS)
+    assert not [name for name in FIELDS if given[name] == getattr(Options(), name)]
+    monkeypatch.setattr(pipeline, "load", lambda model: model)
+    monkeypatch.setattr(pipeline, "run", lambda model, chosen, watcher: chosen)
+    assert pipeline.optimize("m.onnx", **given) == Options(**given)  # type: ignore[arg-type,comparison-overlap]
 
 
 def test_every_field_says_what_it_is_in_settings() -> None:

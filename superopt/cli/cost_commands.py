@@ -7,13 +7,9 @@ from typing import Annotated
 import typer
 
 from superopt.cli.app import DEFAULTS, ReportFile, Source, app
-from superopt.cli.shared_options import CostModelName, InitializersAreConstant
+from superopt.cli.shared_options import CostModelName, InitializersAreConstant, InputShape, given
 from superopt.sessions import CPU
 
-InputShapes = Annotated[
-    list[str] | None,
-    typer.Option("--input-shape", metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable."),
-]
 Threads = Annotated[
     int | None, typer.Option("--threads", help="Threads of the runtime. [default: the runtime's own choice]")
 ]
@@ -21,6 +17,7 @@ Threads = Annotated[
 
 @app.command(short_help="Show what a model is made of.")
 def inspect(
+    context: typer.Context,
     source: Source,
     cost: CostModelName = None,
     initializers_are_constant: InitializersAreConstant = False,
@@ -31,7 +28,7 @@ def inspect(
     from superopt.cli.inspect import run_inspect
     from superopt.options import options
 
-    chosen = options(cost=cost, initializers_are_constant=initializers_are_constant)
+    chosen = options(**given(context))
     raise typer.Exit(run_inspect(source, chosen, nodes=nodes, report=report))
 
 
@@ -49,7 +46,7 @@ def cost_command(
     nodes: Annotated[bool, typer.Option("--nodes", help="Every node by itself, not only operators.")] = False,
     timed: Annotated[bool, typer.Option("--timed/--not-timed", help="Beside the latency in onnxruntime.")] = True,
     seconds: Annotated[float, typer.Option(help="How long the model is timed.")] = 3.0,
-    input_shape: InputShapes = None,
+    input_shape: InputShape = None,
     threads: Threads = None,
     report: ReportFile = None,
 ) -> None:
@@ -74,7 +71,7 @@ def measure(
     ] = None,
     seconds: Annotated[
         float,
-        typer.Option(help="How long to time, once the operators are found; what matters most comes first."),
+        typer.Option(help="How long to find the operators and time them; what matters most comes first."),
     ] = 60.0,
     threads: Threads = None,
     provider: Annotated[
@@ -85,7 +82,7 @@ def measure(
             "`--cost measured@NAME` goes by what was timed with it.",
         ),
     ] = CPU,
-    input_shape: InputShapes = None,
+    input_shape: InputShape = None,
     again: Annotated[bool, typer.Option("--again", help="Time also what has been timed before.")] = False,
     output: Annotated[
         str | None,

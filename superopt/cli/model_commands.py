@@ -21,6 +21,7 @@ from superopt.cli.shared_options import (
     TrustRules,
     VerifyBy,
     Without,
+    given,
 )
 from superopt.options import SELECTS
 from superopt.rules import NUMERIC_CLASSES
@@ -28,6 +29,7 @@ from superopt.rules import NUMERIC_CLASSES
 
 @app.command(short_help="Write a model that computes the same outputs faster.")
 def optimize(
+    context: typer.Context,
     source: Source,
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write. [default: IN.opt.onnx]")
@@ -111,40 +113,15 @@ def optimize(
     Exit code 0: written and verified. 1: could not be verified, the original was written. 2: bad input.
     """
     from superopt.cli.optimize import run_optimize
-    from superopt.options import options, parse_growth
+    from superopt.options import options
 
-    keywords: dict[str, object] = {} if max_growth is None else {"max_growth": parse_growth(max_growth)}
-    chosen = options(
-        rules=rules or None,
-        without=without or None,
-        numeric=numeric,
-        ignoring=ignoring or None,
-        cost=cost or None,
-        limit=limit,
-        inputs=inputs,
-        input_shape=input_shape or None,
-        initializers_are_constant=initializers_are_constant,
-        target_opset=target_opset,
-        select=select,
-        candidates=candidates,
-        differ=differ,
-        tune=tune,
-        verify=verify,
-        external_data=external_data,
-        custom_op_library=custom_op_library or None,
-        check_classes=check_classes,
-        trust_rules=trust_rules,
-        explain=explain,
-        seed=seed,
-        threads=threads,
-        provider=provider,
-        **keywords,
-    )
+    chosen = options(**given(context))
     raise typer.Exit(run_optimize(source, chosen, output=output, report=report, dump=tuple(dump or ())))
 
 
 @app.command(short_help="Tell whether two models agree, and how exactly.")
 def verify(
+    context: typer.Context,
     original: Annotated[str, typer.Argument(metavar="A.onnx", help="The model that is right.", show_default=False)],
     new: Annotated[str, typer.Argument(metavar="B.onnx", help="The model to compare with it.", show_default=False)],
     numeric: Annotated[
@@ -165,12 +142,5 @@ def verify(
     from superopt.cli.verify import run_verify
     from superopt.options import options
 
-    chosen = options(
-        numeric=numeric,
-        inputs=inputs,
-        input_shape=input_shape or None,
-        verify=verify,
-        custom_op_library=custom_op_library or None,
-        seed=seed,
-    )
+    chosen = options(**given(context))
     raise typer.Exit(run_verify(original, new, chosen, report=report))

@@ -20,6 +20,7 @@ from superopt.cli.shared_options import (
     Seed,
     TrustRules,
     Without,
+    given,
 )
 from superopt.rules import EXCUSES
 
@@ -116,6 +117,7 @@ def experiment(
 
 @app.command(short_help="Tell which rules lead from a model to another.")
 def explain(
+    context: typer.Context,
     original: Annotated[str, typer.Argument(metavar="IN.onnx", help="The model before.", show_default=False)],
     new: Annotated[str, typer.Argument(metavar="OUT.onnx", help="The model after.", show_default=False)],
     output: Annotated[
@@ -139,15 +141,13 @@ def explain(
     from superopt.cli.explain import run_explain
     from superopt.options import options
 
-    chosen = options(
-        rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit,
-        input_shape=input_shape, initializers_are_constant=initializers_are_constant, trust_rules=trust_rules,
-    )  # fmt: skip
+    chosen = options(**given(context))
     raise typer.Exit(run_explain(original, new, chosen, output=output, report=report))
 
 
 @app.command(short_help="Find the rule that makes a model wrong.")
 def bisect(
+    context: typer.Context,
     source: Source,
     output: Annotated[
         str | None,
@@ -175,9 +175,5 @@ def bisect(
     from superopt.cli.bisect import run_bisect
     from superopt.options import options
 
-    growth = {} if max_growth is None else {"max_growth": max_growth}
-    chosen = options(
-        rules=rules, without=without, numeric=numeric, ignoring=ignoring, cost=cost, limit=limit, inputs=inputs,
-        input_shape=input_shape, seed=seed, select="modelled", trust_rules=True, **growth,
-    )  # fmt: skip
+    chosen = options(**given(context), select="modelled", trust_rules=True)
     raise typer.Exit(run_bisect(source, chosen, output=output, report=report))

@@ -8,7 +8,7 @@ import typer
 
 from superopt.cli.app import rules_app
 
-Named = Annotated[
+RuleNames = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[NAME|FILE]...",
@@ -20,7 +20,7 @@ Named = Annotated[
 
 @rules_app.command("list")
 def rules_list(
-    rules: Named = None,
+    rules: RuleNames = None,
 ) -> None:
     """List rules, with the numeric class of each: how results may change; a family stands on one line."""
     from superopt.cli.rules import run_list
@@ -61,7 +61,7 @@ def rules_functions(
 
 @rules_app.command("check")
 def rules_check(
-    files: Named = None,
+    files: RuleNames = None,
     only: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Check this rule alone; repeatable.")] = None,
     points: Annotated[
         int | None, typer.Option(metavar="N", help="Instances of each rule, at most. [default: 24]")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from superopt.cli.app import DEFAULTS
-from superopt.options import VERIFIES
+from superopt.options import FIELDS, VERIFIES
 from superopt.rules import EXCUSES, NUMERIC_CLASSES
 
 RuleSets = Annotated[
@@ -33,7 +33,12 @@ InitializersAreConstant = Annotated[
     bool, typer.Option("--initializers-are-constant", help="Also those that are graph inputs.")
 ]
 MaxGrowth = Annotated[
-    str | None, typer.Option(metavar="5%|0.05|none", help="How much larger the result may be. [default: 5%]")
+    str | None,
+    typer.Option(
+        metavar="5%|0.05|none",
+        help="How many more bytes the result may have; 0: its tensors no more than the original's; none: any number. "
+        "[default: 5%]",
+    ),
 ]
 VerifyBy = Annotated[
     str | None, typer.Option(metavar="|".join(VERIFIES), help=f"What is compared. [default: {DEFAULTS.verify}]")
@@ -54,3 +59,9 @@ InputShape = Annotated[
     list[str] | None, typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable.")
 ]
 Seed = Annotated[int, typer.Option(help="Seed of sample inputs.")]
+
+
+def given(context: typer.Context) -> dict[str, Any]:
+    """The options of a run that the command line names; of a command whose parameters are called as the fields of
+    ``Options`` are."""
+    return {name: value for name, value in context.params.items() if name in FIELDS and value not in (None, [], ())}
