@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 
@@ -14,12 +15,5 @@ def guilty(names: Sequence[str], wrong: Callable[[tuple[str, ...]], bool]) -> st
     """
     if wrong(tuple(names)):
         return None
-    # Invariant: wrong with the first ``bad`` rules, right with the first ``good`` ones, good < bad.
-    good, bad = 0, len(names)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        if wrong(tuple(names[middle:])):
-            bad = middle
-        else:
-            good = middle
-    return names[bad - 1]
+    # It is right with none of the rules and wrong with all of them: the last of the fewest first ones that it takes.
+    return names[bisect_left(range(1, len(names)), True, key=lambda count: wrong(tuple(names[count:])))]

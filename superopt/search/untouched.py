@@ -3,6 +3,7 @@ beyond what its numbers can hold, allows no other order in one place, and all th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from superopt.engine.eclasses import EGraph
@@ -17,20 +18,9 @@ def stretch(count: int, right: Callable[[range], bool]) -> range | None:
     """
     if not count or not right(range(count)):
         return None
-    end = _least(1, count, lambda end: right(range(end)))
-    length = _least(1, end, lambda length: right(range(end - length, end)))
+    end = 1 + bisect_left(range(1, count), True, key=lambda end: right(range(end)))
+    length = 1 + bisect_left(range(1, end), True, key=lambda length: right(range(end - length, end)))
     return range(end - length, end)
-
-
-def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The least number from ``low`` at which it holds; it is known to hold at ``high``."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
 
 
 def rewritten(egraph: EGraph, graph: TermGraph) -> tuple[int, ...]:
