@@ -24,9 +24,7 @@ class Result:
     @cached_property
     def model(self) -> onnx.ModelProto:
         """The model as one message, with all its data inside. Raises ``ModelError`` over 2 GB: use ``save`` then."""
-        copy = onnx.ModelProto()  # the caller's own, whatever it does to it
-        copy.CopyFrom(models.message(self.optimized))
-        return copy
+        return models.message_copy(self.optimized)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model whole or not at all; its weights go where ``external_data`` says, as they lay before if

@@ -136,9 +136,7 @@ class Chosen:
     @property
     def model(self) -> onnx.ModelProto:
         """The model as one message, the caller's own. Raises ``ModelError`` over 2 GB: use ``save`` then."""
-        copy = onnx.ModelProto()
-        copy.CopyFrom(models.message(self.found.model))
-        return copy
+        return models.message_copy(self.found.model)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model whole or not at all. Raises ``ModelError`` where it cannot be written."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-
 __version__ = "0.1.0"
 
 _FOUNDATIONS = ("egglog", "highspy", "numpy", "onnx", "onnx-ir", "onnxruntime", "ortools")
@@ -11,7 +9,8 @@ _FOUNDATIONS = ("egglog", "highspy", "numpy", "onnx", "onnx-ir", "onnxruntime", 
 
 def versions() -> dict[str, str]:
     """The versions that a result may depend on, by package; ``absent`` for one that is not installed."""
-    from importlib import metadata  # takes longer to load than all else that `superopt --help` needs of us
+    import platform  # these two take longer to load than all else that `superopt --help` needs of us
+    from importlib import metadata
 
     found = {"superopt": __version__, "python": platform.python_version()}
     for package in _FOUNDATIONS:

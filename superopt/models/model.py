@@ -117,6 +117,13 @@ def message(model: Model) -> onnx.ModelProto:
     return proto
 
 
+def message_copy(model: Model) -> onnx.ModelProto:
+    """The same as a message of the caller's own, whatever becomes of it. Raises ModelError as ``message`` does."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(message(model))
+    return copy
+
+
 def save(model: Model, path: str | os.PathLike[str], layout: str = "same") -> None:
     """Writes the model and its data files; each appears whole under its name or not at all.
 
