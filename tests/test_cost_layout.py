@@ -19,7 +19,7 @@ from superopt.costs.files import toml
 from superopt.costs.fusions import load as load_fusions
 from superopt.costs.gather import graph_instances
 from superopt.costs.grouping import groups
-from superopt.costs.instances import Instance
+from superopt.costs.instances import OperatorInstance
 from superopt.costs.layout import conversion_instance, conversions
 from superopt.costs.timing import Runtime
 from superopt.engine.saturate import Limits, saturate
@@ -178,7 +178,7 @@ def test_heavy_weights_are_read_in_turn(monkeypatch: pytest.MonkeyPatch) -> None
     assert counts in ([1, 2], [1])  # 1 KB, which is read in no time
 
 
-def product(rows: int, size: int) -> Instance:
+def product(rows: int, size: int) -> OperatorInstance:
     graph = onnx.parser.parse_graph(f"g (float[{rows},{size}] x) => (float y) {{ y = MatMul(x, w) }}")
     graph.initializer.append(numpy_helper.from_array(np.ones((size, size), np.float32), "w"))
     graph.output[0].type.tensor_type.ClearField("shape")

@@ -25,7 +25,15 @@ from superopt.costs.executor import Ends
 from superopt.costs.fitting import fitted
 from superopt.costs.fusions import NONE
 from superopt.costs.gather import egraph_instances, graph_instances
-from superopt.costs.instances import Instance, Part, inputs_of, instance_model, instance_of, instance_of_key, single
+from superopt.costs.instances import (
+    InstanceNode,
+    OperatorInstance,
+    inputs_of,
+    instance_model,
+    instance_of,
+    instance_of_key,
+    single,
+)
 from superopt.costs.layout import conversion_instance
 from superopt.costs.operands import Operand, content_of
 from superopt.costs.sampling import Timing
@@ -49,13 +57,13 @@ def tensor(*shape: int, dtype: str = "float32") -> TensorType:
     return TensorType(dtype, shape)
 
 
-def instance(op: str, operands: list[Operand | None], result: ValueType, **attrs: object) -> Instance:
+def instance(op: str, operands: list[Operand | None], result: ValueType, **attrs: object) -> OperatorInstance:
     found = single(op, Attrs.of(attrs), operands, result, NOMINAL)  # type: ignore[arg-type]
     assert found is not None
     return found
 
 
-def conv(channels: int = 16, size: int = 6, group: int = 1) -> Instance:
+def conv(channels: int = 16, size: int = 6, group: int = 1) -> OperatorInstance:
     image = tensor(1, channels, size, size)
     weight = Operand(tensor(channels, channels // group, 3, 3), True)
     bias = Operand(tensor(channels), True)
@@ -64,7 +72,7 @@ def conv(channels: int = 16, size: int = 6, group: int = 1) -> Instance:
     )
 
 
-def relu(*shape: int) -> Instance:
+def relu(*shape: int) -> OperatorInstance:
     return instance("Relu", [Operand(tensor(*shape))], tensor(*shape))
 
 
@@ -121,7 +129,7 @@ def optimized(model: onnx.ModelProto, path: Path) -> list[str]:
         (lambda: instance("Gelu", [Operand(tensor(2, 3))], tensor(2, 3), approximate="none"), "Gelu"),
     ],
 )
-def test_an_instance_is_not_folded_away(make: Callable[[], Instance], op: str, tmp_path: Path) -> None:
+def test_an_instance_is_not_folded_away(make: Callable[[], OperatorInstance], op: str, tmp_path: Path) -> None:
     one = make()
     model = instance_model(one)
     left = [name for name in optimized(model, tmp_path / "m.onnx") if not name.startswith("Reorder")]
@@ -131,7 +139,9 @@ def test_an_instance_is_not_folded_away(make: Callable[[], Instance], op: str, t
 
 
 @pytest.mark.parametrize("make", [conv, lambda: relu(1, 8), lambda: relu(64, 4096)])
-def test_an_instance_is_timed_whatever_its_size(make: Callable[[], Instance], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_is_timed_whatever_its_size(
+    make: Callable[[], OperatorInstance], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sampling, "MOST_SAMPLES", 7)
     found = timing.time_instance(make(), ONE)
     assert found.samples == 7
@@ -172,12 +182,15 @@ def test_what_is_added_to_a_convolution_is_in_its_layout() -> None:
         2: Operand(tensor(32), True),
         3: Operand(image),
     }
-    parts = {4: Part("Conv", alone.nodes[0].attrs, (0, 1, 2), image), 5: Part("Add", Attrs(), (3, 4), image)}
+    parts = {
+        4: InstanceNode("Conv", alone.nodes[0].attrs, (0, 1, 2), image),
+        5: InstanceNode("Add", Attrs(), (3, 4), image),
+    }
     one = instance_of(parts, operands, NOMINAL)
     assert one is not None
     prepared = ONE.executor.prepared(one)
     assert [node.op_type for node in prepared.proto.graph.node] == ["Conv"]
-    assert len(prepared.feeds) == 2
+    assert len(prepared.feed) == 2
     ONE.executor.load(prepared.times(2))()
 
 
@@ -343,7 +356,7 @@ def test_filling_stops_in_time_and_does_not_repeat(tmp_path: Path, monkeypatch: 
     database = Database(tmp_path / "t.sqlite")
     asked: list[str] = []
 
-    def fake(one: Instance, runtime: Runtime) -> Timing:
+    def fake(one: OperatorInstance, runtime: Runtime) -> Timing:
         asked.append(one.name)
         if "9" in one.name:
             raise EvaluationError("nine is not timed")

@@ -23,7 +23,7 @@ from superopt.costs import sampling, timing
 from superopt.costs.database import Database, Place
 from superopt.costs.executor import Call, Ends, Prepared
 from superopt.costs.in_openvino import OpenVino, ends_of
-from superopt.costs.instances import Instance, inputs_of, instance_model, single
+from superopt.costs.instances import OperatorInstance, inputs_of, instance_model, single
 from superopt.costs.operands import Operand
 from superopt.costs.timing import Runtime
 from superopt.errors import EvaluationError
@@ -67,12 +67,12 @@ class MadeUp:
     def channels_of_a_block(self) -> int:
         return 0
 
-    def prepared(self, instance: Instance) -> Prepared:
+    def prepared(self, instance: OperatorInstance) -> Prepared:
         return Prepared(instance_model(instance), inputs_of(instance), to_optimize=True, apart=True)
 
     def load(self, prepared: Prepared) -> Call:
         graph = prepared.proto.graph
-        assert {value.name for value in graph.input} == set(prepared.feeds)
+        assert {value.name for value in graph.input} == set(prepared.feed)
         TIME.graphs.append(graph)
         for node in graph.node:
             if node.op_type not in SECONDS:
@@ -119,23 +119,23 @@ def tensor(*shape: int, dtype: str = "float32") -> TensorType:
     return TensorType(dtype, shape)
 
 
-def instance(op: str, result: TensorType, *operands: Operand, **attrs: object) -> Instance:
+def instance(op: str, result: TensorType, *operands: Operand, **attrs: object) -> OperatorInstance:
     found = single(op, Attrs.of(attrs), operands, result, NOMINAL)  # type: ignore[arg-type]
     assert found is not None
     return found
 
 
-def relu(*shape: int) -> Instance:
+def relu(*shape: int) -> OperatorInstance:
     return instance("Relu", tensor(*shape), Operand(tensor(*shape)))
 
 
-def conv(channels: int, size: int) -> Instance:
+def conv(channels: int, size: int) -> OperatorInstance:
     image, weight = tensor(1, channels, size, size), tensor(channels, channels, 1, 1)
     attrs = {"dilations": (1, 1), "group": 1, "pads": (0,) * 4, "strides": (1, 1)}
     return instance("Conv", image, Operand(image), Operand(weight, True), Operand(tensor(channels), True), **attrs)
 
 
-def product(rows: int, size: int) -> Instance:
+def product(rows: int, size: int) -> OperatorInstance:
     return instance("MatMul", tensor(rows, size), Operand(tensor(rows, size)), Operand(tensor(size, size), True))
 
 
@@ -164,7 +164,9 @@ def run(*args: str) -> int:
         (product(1, 8), [1, 1 + 2]),
     ],
 )
-def test_what_a_runtime_takes_for_an_instance_is_found(made_up: Path, one: Instance, replicas: list[int]) -> None:
+def test_what_a_runtime_takes_for_an_instance_is_found(
+    made_up: Path, one: OperatorInstance, replicas: list[int]
+) -> None:
     found = timing.time_instance(one, THERE)
     assert found.seconds == pytest.approx(SECONDS[one.nodes[0].op])
     assert found.spread == pytest.approx(0, abs=1e-12)
@@ -178,13 +180,13 @@ def test_what_a_runtime_takes_for_an_instance_is_found(made_up: Path, one: Insta
 def test_replicas_that_would_be_merged_have_inputs_of_their_own() -> None:
     one = product(2, 8)
     same = Prepared(instance_model(one), inputs_of(one), to_optimize=True)
-    apart = Prepared(same.proto, same.feeds, to_optimize=True, apart=True)
+    apart = Prepared(same.proto, same.feed, to_optimize=True, apart=True)
     assert [value.name for value in same.times(3).proto.graph.input] == ["leaf0"]
-    assert same.times(3).feeds == same.feeds
+    assert same.times(3).feed == same.feed
     three = apart.times(3)
     assert [value.name for value in three.proto.graph.input] == ["leaf0@0", "leaf0@1", "leaf0@2"]
     assert [list(node.input) for node in three.proto.graph.node] == [[f"leaf0@{n}", f"leaf1@{n}"] for n in range(3)]
-    assert all(three.feeds[f"leaf0@{n}"] is same.feeds["leaf0"] for n in range(3))
+    assert all(three.feed[f"leaf0@{n}"] is same.feed["leaf0"] for n in range(3))
 
 
 def test_a_profile_tells_the_ends_apart() -> None:
@@ -271,14 +273,14 @@ def test_a_provider_that_is_not_there_is_one_line(
 
 @pytest.mark.parametrize("make", [lambda: relu(1, 8), lambda: conv(32, 8), lambda: product(1, 256)])
 @pytest.mark.parametrize("threads", [0, 1])
-def test_openvino_times_instances(openvino: Path, make: Callable[[], Instance], threads: int) -> None:
+def test_openvino_times_instances(openvino: Path, make: Callable[[], OperatorInstance], threads: int) -> None:
     found = timing.time_instance(make(), Runtime("OpenVINO", threads))
     assert found.samples == 7
     assert 0 <= found.seconds < 1
 
 
 @pytest.mark.parametrize("make", [lambda: relu(1, 8), lambda: conv(32, 8), lambda: product(4, 16)])
-def test_openvino_runs_every_replica(openvino: Path, make: Callable[[], Instance]) -> None:
+def test_openvino_runs_every_replica(openvino: Path, make: Callable[[], OperatorInstance]) -> None:
     executor = OpenVino(1)
     request = executor._request(executor.prepared(make()).times(5), profiled=True)
     request.infer()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -15,7 +16,7 @@ from superopt.costs.files import toml
 from superopt.costs.filling import fill
 from superopt.costs.fitting import formula_of
 from superopt.costs.gather import egraph_instances, graph_instances
-from superopt.costs.instances import Instance
+from superopt.costs.instances import OperatorInstance
 from superopt.costs.sampling import Timing
 from superopt.costs.timing import Runtime, channels_of_a_block
 from superopt.engine.saturate import saturate
@@ -23,7 +24,7 @@ from superopt.errors import OptionError
 from superopt.lowering.lower import lower
 from superopt.models.model import load as load_model
 from superopt.numeric import settle
-from superopt.options import Options
+from superopt.options import Options, check_seconds
 from superopt.report import to_json, write
 from superopt.reporting import render
 from superopt.search.candidates import limits_of
@@ -62,8 +63,7 @@ def run_measure(
 ) -> int:  # fmt: skip
     """Times the instances of models, and with ``derived`` those that rules make of them; the exit code. Raises
     ``InputError`` before anything is timed."""
-    if not math.isfinite(seconds) or seconds < 0:
-        raise OptionError(f"seconds: {seconds} is out of range, expected a number of at least 0")
+    check_seconds(seconds)
     if output is not None and (not output.endswith(".toml") or not Path(output).parent.is_dir()):
         raise OptionError(f"output: {output}: cannot be a cost model, expected a .toml file in a directory that exists")
     runtime = Runtime(provider, options.threads)
@@ -71,14 +71,16 @@ def run_measure(
     database, place = Database(default_path()), Place.here(runtime)
     console = render.console(stderr=True)
 
-    def seen(number: int, count: int, instance: Instance, timing: Timing | None) -> None:
+    def seen(number: int, count: int, instance: OperatorInstance, timing: Timing | None) -> None:
         if console.is_terminal:
             took = "cannot be timed" if timing is None else f"{1e6 * timing.seconds:.1f} us"
             console.print(f"{number}/{count} {instance.name}: {took}")
 
     begin = time.perf_counter()
-    waiting = instances_of(sources, options, derived, channels_of_a_block(runtime))
-    filled = fill(database, waiting, runtime, seconds=seconds, again=again, seen=seen)
+    waiting = list(instances_of(sources, options, derived, channels_of_a_block(runtime), seconds / 2))
+    # However long that took, half of the time is for timing: else the next run would come no further.
+    left = max(seconds / 2, begin + seconds - time.perf_counter())
+    filled = fill(database, waiting, runtime, seconds=left, again=again, seen=seen)
     if output is not None:
         write(toml(measured(runtime, database), f"What operators cost in seconds on {place}.\n{_ORIGIN}"), output)
     document: Measurement = {
@@ -106,12 +108,14 @@ _ORIGIN = (
 )
 
 
-def instances_of(sources: tuple[str, ...], options: Options, derived: bool, block: int = 0) -> Iterator[Instance]:
+def instances_of(
+    sources: tuple[str, ...], options: Options, derived: bool, block: int = 0, seconds: float = math.inf
+) -> Iterator[OperatorInstance]:
     """The instances of models: first all that run in the models themselves, then, if ``derived``, those that rules make
-    of them, the dearest by formula first, since a wrong price of these does most harm. ``block`` is how many channels a
-    block of the runtime's own layout has."""
+    of them within some ``seconds``, the dearest by formula first, since a wrong price of these does most harm.
+    ``block`` is how many channels a block of the runtime's own layout has."""
     model = load("onnxruntime")
-    later: dict[str, Instance] = {}
+    later: dict[str, OperatorInstance] = {}
     rules = rules_of(options) if derived else None
     for source in sources:
         original = load_model(source)
@@ -121,7 +125,8 @@ def instances_of(sources: tuple[str, ...], options: Options, derived: bool, bloc
             graph, operands_of(graph, constant_nodes(graph)), Sizes(dict(sizes)), model.fusions, block
         ).values()
         if rules is not None:
-            saturated = saturate(graph, rules, limits_of(options.limit), original.opset)
+            limits = replace(limits_of(options.limit), seconds=seconds / len(sources))
+            saturated = saturate(graph, rules, limits, original.opset)
             later.update(egraph_instances(saturated.egraph, sizes, model.fusions, block))
     yield from sorted(later.values(), key=lambda instance: -formula_of(model, instance))
 

@@ -7,27 +7,25 @@ there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Protocol, TypeAlias
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 
-from superopt.costs.instances import Instance
+from superopt.costs.instances import OperatorInstance
 from superopt.costs.replicas import replicated
 from superopt.costs.sampling import samples, seconds_of
+from superopt.evaluate import Feed
 
 OPENVINO = "OpenVINO"
 """OpenVINO through its own package; onnxruntime's provider of it is ``OpenVINOExecutionProvider``."""
 
-Feeds: TypeAlias = Mapping[str, NDArray[np.generic]]
 Call: TypeAlias = Callable[[], None]
 """One run of a model that is loaded; its outputs stay where the runtime made them."""
 
-Clock: TypeAlias = Callable[[], float]
+TimeSource: TypeAlias = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Prepared:
     makes one of operators that are alike and read the same, so that replicas need inputs of their own."""
 
     proto: onnx.ModelProto
-    feeds: Feeds
+    feed: Feed
     to_optimize: bool
     apart: bool = False
 
@@ -45,8 +43,8 @@ class Prepared:
         made = replicated(self.proto, count, apart=self.apart)
         if not self.apart:
             return replace(self, proto=made)
-        feeds = {f"{name}@{number}": array for name, array in self.feeds.items() for number in range(count)}
-        return replace(self, proto=made, feeds=feeds)
+        feed = {f"{name}@{number}": array for name, array in self.feed.items() for number in range(count)}
+        return replace(self, proto=made, feed=feed)
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Executor(Protocol):
         """The runtime's name and version: timings of others do not count."""
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> TimeSource:
         """The clock that tells best what a run takes, in seconds."""
 
     def check(self) -> None:
@@ -83,7 +81,7 @@ class Executor(Protocol):
         """How many channels a block has of the layout whose conversions ``costs.layout`` finds: 0 where there is no
         such layout."""
 
-    def prepared(self, instance: Instance) -> Prepared:
+    def prepared(self, instance: OperatorInstance) -> Prepared:
         """The model to time an instance in. Raises EvaluationError where it cannot be written."""
 
     def load(self, prepared: Prepared) -> Call:

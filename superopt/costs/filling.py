@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from superopt.costs.database import Database, Place
-from superopt.costs.instances import Instance
+from superopt.costs.instances import OperatorInstance
 from superopt.costs.sampling import Timing
 from superopt.costs.timing import Runtime, time_instance
 from superopt.errors import EvaluationError
@@ -17,7 +17,7 @@ _WRITTEN_EVERY = 2.0
 
 
 @dataclass(frozen=True)
-class Filled:
+class FillCounts:
     """What came of filling a database: how many instances were timed, were there before, and were left when the time
     was over; and those that cannot be timed, with the reason."""
 
@@ -29,13 +29,13 @@ class Filled:
 
 def fill(
     database: Database,
-    instances: Iterable[Instance],
+    instances: Iterable[OperatorInstance],
     runtime: Runtime,
     *,
     seconds: float = float("inf"),
     again: bool = False,
-    seen: Callable[[int, int, Instance, Timing | None], None] = lambda *_: None,
-) -> Filled:
+    seen: Callable[[int, int, OperatorInstance, Timing | None], None] = lambda *_: None,
+) -> FillCounts:
     """Times instances, in order, on this machine. Those that the database has are timed ``again`` only if asked.
 
     ``seen`` is told of each: its number, how many there are, and its timing (None where it failed). Raises
@@ -67,4 +67,4 @@ def fill(
     finally:
         database.add(place, timings)
     left = len(waiting) - done - len(failed)
-    return Filled(done, len(distinct) - len(waiting), left, failed)
+    return FillCounts(done, len(distinct) - len(waiting), left, failed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
-from superopt.costs.instances import Instance, Leaf, instance_of_key
+from superopt.costs.instances import InstanceInput, OperatorInstance, instance_of_key
 from superopt.costs.layout import WAYS
 from superopt.costs.model import CostModel, Family
 from superopt.costs.operands import Operand
@@ -66,14 +66,14 @@ def _scaled(family: Family, factor: float) -> Family:
     return replace(family, node=family.node * factor, flop=family.flop * factor, byte=family.byte * factor)
 
 
-def formula_of(model: CostModel, instance: Instance) -> float:
+def formula_of(model: CostModel, instance: OperatorInstance) -> float:
     """About what an instance costs by a model's formula: one of several operators what the dearest of them does, as far
     as that can be told from the leaves; 0 where it cannot."""
     found = [_price(model, replace(instance, nodes=(node,), outputs=(1,))) for node in instance.nodes]
     return max((priced[1] for priced in found if priced is not None), default=0.0)
 
 
-def _price(model: CostModel, instance: Instance) -> tuple[tuple[str, str], float] | None:
+def _price(model: CostModel, instance: OperatorInstance) -> tuple[tuple[str, str], float] | None:
     """The operator and family of an instance of one operator, and its price by the formula."""
     if len(instance.nodes) != 1 or instance.nodes[0].op == OPAQUE:
         return None
@@ -91,5 +91,5 @@ def _price(model: CostModel, instance: Instance) -> tuple[tuple[str, str], float
     return (node.op, name), model.formula(node.op, node.attrs, operands, result)
 
 
-def _type(leaf: Leaf) -> TensorType:
+def _type(leaf: InstanceInput) -> TensorType:
     return TensorType(leaf.dtype, leaf.shape)

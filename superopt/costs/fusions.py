@@ -119,7 +119,7 @@ def parse(text: str, file: str = "<text>") -> Fusions:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ClassNode:
     """A node that may stand in a class: ``key`` tells it from all others."""
 
     key: tuple[int, int]
@@ -131,7 +131,7 @@ class Member:
 class Space(Protocol):
     """Where forms are looked for: classes of nodes, by number; a graph has one node in each."""
 
-    def members(self, place: int) -> Sequence[Member]:
+    def members(self, place: int) -> Sequence[ClassNode]:
         """The nodes of a class that run."""
 
     def value(self, place: int) -> Value:
@@ -139,16 +139,16 @@ class Space(Protocol):
 
 
 @dataclass(frozen=True)
-class Match:
+class FusionMatch:
     """A form that fits: the class of each variable and the nodes inside, by class, the root's last."""
 
     fusion: Fusion
     binding: Mapping[str, Bound] = field(repr=False)
     places: Mapping[str, int]
-    inside: Mapping[int, Member]
+    inside: Mapping[int, ClassNode]
 
 
-def found_at(fusion: Fusion, place: int, space: Space) -> Iterator[Match]:
+def found_at(fusion: Fusion, place: int, space: Space) -> Iterator[FusionMatch]:
     """Where a form fits with its root in a class, at most ``MOST`` times."""
     seen: set[tuple[tuple[int, int], ...]] = set()
     for state in _match(fusion.rule.left[0], place, _State({}, {}, {}), space):
@@ -159,7 +159,7 @@ def found_at(fusion: Fusion, place: int, space: Space) -> Iterator[Match]:
         key = tuple(member.key for member in state.inside.values())
         if key not in seen:
             seen.add(key)
-            yield Match(fusion, state.binding, state.places, state.inside)
+            yield FusionMatch(fusion, state.binding, state.places, state.inside)
         if len(seen) >= MOST:
             return
 
@@ -168,7 +168,7 @@ NONE = Fusions((), "")
 """Of a runtime that fuses nothing."""
 
 
-def right_type(match: Match) -> tuple[Attrs, tuple[str | None, ...], ValueType] | None:
+def right_type(match: FusionMatch) -> tuple[Attrs, tuple[str | None, ...], ValueType] | None:
     """The attributes of the operator on the right of a match, the names of its arguments, and its type; None where
     there is none for these."""
     shape = skeleton(match.fusion.rule.right)
@@ -189,7 +189,7 @@ class _State:
 
     binding: Mapping[str, Bound]
     places: Mapping[str, int]
-    inside: Mapping[int, Member]
+    inside: Mapping[int, ClassNode]
 
 
 def _match(pattern: Pattern | Star | Each, place: int, state: _State, space: Space) -> Iterator[_State]:
@@ -226,7 +226,7 @@ def _match(pattern: Pattern | Star | Each, place: int, state: _State, space: Spa
             return
 
 
-def _applied(pattern: Apply, member: Member, place: int, state: _State, space: Space) -> Iterator[_State]:
+def _applied(pattern: Apply, member: ClassNode, place: int, state: _State, space: Space) -> Iterator[_State]:
     spec = operator(pattern.op)
     if spec is None or len(member.args) > len(pattern.args):
         return
@@ -246,7 +246,7 @@ def _applied(pattern: Apply, member: Member, place: int, state: _State, space: S
 
 
 def _attributes(
-    pattern: Apply, member: Member, types: list[ValueType], binding: Mapping[str, Bound]
+    pattern: Apply, member: ClassNode, types: list[ValueType], binding: Mapping[str, Bound]
 ) -> Mapping[str, Bound] | None:
     """The binding with what the attributes of a pattern bind, None where they differ."""
     spec = operator(pattern.op)

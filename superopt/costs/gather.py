@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from superopt.costs.fusions import Fusions
 from superopt.costs.grouping import egraph_groups, groups
-from superopt.costs.instances import Instance, instance_of, single
+from superopt.costs.instances import OperatorInstance, instance_of, single
 from superopt.costs.layout import WAYS, conversion_instance, conversions, layout
 from superopt.costs.model import FREE
 from superopt.costs.operands import Operand, content_of
@@ -17,11 +17,11 @@ from superopt.workload import Sizes
 
 def graph_instances(
     graph: TermGraph, operands: Sequence[Operand], sizes: Sizes, fusions: Fusions, block: int = 0
-) -> dict[str, Instance]:
+) -> dict[str, OperatorInstance]:
     """The instances of a graph's operators that run, by key; those that the runtime fuses as one; and the conversions
     into a layout of blocks of so many channels (0: there is none). ``operands`` are what its nodes are as arguments.
     What has a type that is not known is left out."""
-    found: dict[str, Instance] = {}
+    found: dict[str, OperatorInstance] = {}
     fused = groups(graph, fusions, operands)
     inside = {place for group in fused.values() for place in group.parts}
     for index, node in enumerate(graph.nodes):
@@ -55,11 +55,13 @@ def class_operands(egraph: EGraph) -> list[Operand]:
     ]
 
 
-def egraph_instances(egraph: EGraph, sizes: Mapping[str, int], fusions: Fusions, block: int = 0) -> dict[str, Instance]:
+def egraph_instances(
+    egraph: EGraph, sizes: Mapping[str, int], fusions: Fusions, block: int = 0
+) -> dict[str, OperatorInstance]:
     """The instances of all e-nodes that may run, and of what the runtime makes of several, by key; and the conversions
     of every class into a layout of blocks of so many channels, and out of it (0: there is none), where any operator
     works in blocks."""
-    found: dict[str, Instance] = {}
+    found: dict[str, OperatorInstance] = {}
     operands, nominal = class_operands(egraph), Sizes(dict(sizes))
     converts = any(
         layout(node.op, node.attrs, given, eclass.type, nominal, block) in ("blocked", "opens")

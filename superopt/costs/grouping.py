@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from superopt.costs.fusions import Fusions, Match, Member, found_at
-from superopt.costs.instances import Part
+from superopt.costs.fusions import ClassNode, FusionMatch, Fusions, found_at
+from superopt.costs.instances import InstanceNode
 from superopt.costs.model import Group
 from superopt.costs.operands import Operand
 from superopt.engine.eclasses import EGraph
@@ -22,12 +22,12 @@ class GraphSpace:
         self.graph = graph
         self.constant = constant
 
-    def members(self, place: int) -> Sequence[Member]:
+    def members(self, place: int) -> Sequence[ClassNode]:
         """The node, if it runs."""
         node = self.graph.nodes[place]
         if self.constant[place] or node.op in (INPUT, CONST):
             return ()
-        return (Member((place, 0), node.op, node.args, node.attrs),)
+        return (ClassNode((place, 0), node.op, node.args, node.attrs),)
 
     def value(self, place: int) -> Value:
         """What is known of a node."""
@@ -83,7 +83,7 @@ class EGraphSpace:
     def __init__(self, egraph: EGraph) -> None:
         self.egraph = egraph
 
-    def members(self, place: int) -> Sequence[Member]:
+    def members(self, place: int) -> Sequence[ClassNode]:
         """The e-nodes of a class that run."""
         return self._members[place]
 
@@ -92,12 +92,12 @@ class EGraphSpace:
         return self._values[place]
 
     @cached_property
-    def _members(self) -> list[tuple[Member, ...]]:
+    def _members(self) -> list[tuple[ClassNode, ...]]:
         return [
             ()
             if eclass.constant
             else tuple(
-                Member((place, index), node.op, node.children, node.attrs) for index, node in enumerate(eclass.nodes)
+                ClassNode((place, index), node.op, node.children, node.attrs) for index, node in enumerate(eclass.nodes)
             )
             for place, eclass in enumerate(self.egraph.classes)
         ]
@@ -134,11 +134,13 @@ def egraph_groups(egraph: EGraph, fusions: Fusions, operands: Sequence[Operand])
                         yield owner, group_of(match, types, operands)
 
 
-def group_of(match: Match, types: Sequence[ValueType], operands: Sequence[Operand]) -> Group:
+def group_of(match: FusionMatch, types: Sequence[ValueType], operands: Sequence[Operand]) -> Group:
     """The group of a match; types and operands are those of the classes, by number."""
     inside = _in_order(match.inside)
     parts = {
-        place: Part(member.op, member.attrs, tuple(None if arg == ABSENT else arg for arg in member.args), types[place])
+        place: InstanceNode(
+            member.op, member.attrs, tuple(None if arg == ABSENT else arg for arg in member.args), types[place]
+        )
         for place, member in inside.items()
     }
     given = {
@@ -147,7 +149,7 @@ def group_of(match: Match, types: Sequence[ValueType], operands: Sequence[Operan
     return Group(match, parts, given)
 
 
-def _has_cycle(inside: Mapping[int, Member]) -> bool:
+def _has_cycle(inside: Mapping[int, ClassNode]) -> bool:
     """Whether members need each other: in an e-graph they may (where a class needs itself), and are then no group."""
     try:
         TopologicalSorter(
@@ -158,9 +160,9 @@ def _has_cycle(inside: Mapping[int, Member]) -> bool:
     return False
 
 
-def _in_order(inside: Mapping[int, Member]) -> dict[int, Member]:
+def _in_order(inside: Mapping[int, ClassNode]) -> dict[int, ClassNode]:
     """Arguments before what uses them."""
-    ordered: dict[int, Member] = {}
+    ordered: dict[int, ClassNode] = {}
 
     def add(place: int) -> None:
         if place in ordered:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from superopt.costs.executor import OPENVINO, Call, Clock, Ends, Feeds, Prepared, added_by
-from superopt.costs.instances import BLOCKED, Instance, inputs_of, instance_model
+from superopt.costs.executor import OPENVINO, Call, Ends, Prepared, TimeSource, added_by
+from superopt.costs.instances import BLOCKED, OperatorInstance, inputs_of, instance_model
 from superopt.errors import OptionError
+from superopt.evaluate import Feed
 from superopt.sessions import CPU, session_options
 from superopt.workload import VIEWS
 
@@ -43,7 +44,7 @@ class OnnxRuntime:
         return f"onnxruntime {onnxruntime.__version__}"
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> TimeSource:
         # On one thread the processor's time counts, which other processes do not add to.
         return time.thread_time if self.threads == 1 and self.provider == CPU else time.perf_counter
 
@@ -58,18 +59,18 @@ class OnnxRuntime:
         """0 also where the processor's vectors are too short for the layout."""
         return _channels_of_a_block(self) if self.provider == CPU else 0
 
-    def prepared(self, instance: Instance) -> Prepared:
+    def prepared(self, instance: OperatorInstance) -> Prepared:
         """For the CPU, what the runtime made of the instance; other providers cannot always write that."""
-        proto, feeds = instance_model(instance, blocked=self.provider == CPU), inputs_of(instance)
+        proto, feed = instance_model(instance, blocked=self.provider == CPU), inputs_of(instance)
         if self.provider != CPU:
-            return Prepared(proto, feeds, True)
-        return Prepared(*self._without_layout(self._optimized(proto), feeds), False)
+            return Prepared(proto, feed, True)
+        return Prepared(*self._without_layout(self._optimized(proto), feed), False)
 
     def load(self, prepared: Prepared) -> Call:
         session = self._session(prepared.proto, optimized=prepared.to_optimize)
         binding = session.io_binding()
         for value in session.get_inputs():
-            binding.bind_cpu_input(value.name, prepared.feeds[value.name])
+            binding.bind_cpu_input(value.name, prepared.feed[value.name])
         for value in session.get_outputs():
             binding.bind_output(value.name)
 
@@ -98,7 +99,7 @@ class OnnxRuntime:
             options.optimized_model_filepath = str(written)
         return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=[self.provider])
 
-    def _without_layout(self, proto: onnx.ModelProto, feeds: Feeds) -> tuple[onnx.ModelProto, Feeds]:
+    def _without_layout(self, proto: onnx.ModelProto, feed: Feed) -> tuple[onnx.ModelProto, Feed]:
         """The model without conversions of layout at its ends; an input is then what the conversion made of it."""
         graph = proto.graph
         entries = _entries(graph)
@@ -106,13 +107,13 @@ class OnnxRuntime:
         exits = _exits(kept)
         kept = [node for node in kept if node not in exits]
         if not kept or not (entries or exits):
-            return proto, feeds
+            return proto, feed
         wanted = [node.output[0] for node in entries if any(node.output[0] in other.input for other in kept)]
-        fed = dict(feeds)
+        fed = dict(feed)
         if wanted:
             probe = _part(proto, entries, wanted)
             session = self._session(probe, optimized=False)
-            made_of_them = session.run(None, {value.name: feeds[value.name] for value in probe.graph.input})
+            made_of_them = session.run(None, {value.name: feed[value.name] for value in probe.graph.input})
             fed.update(zip(wanted, made_of_them, strict=True))
         results = {node.output[0]: node.input[0] for node in exits}
         names = [value.name for value in graph.output]

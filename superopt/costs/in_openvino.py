@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from superopt.costs.executor import OPENVINO, Call, Clock, Ends, Prepared, added_by
-from superopt.costs.instances import Instance, inputs_of, instance_model
+from superopt.costs.executor import OPENVINO, Call, Ends, Prepared, TimeSource, added_by
+from superopt.costs.instances import OperatorInstance, inputs_of, instance_model
 from superopt.costs.sampling import WARM_UP
 from superopt.errors import OptionError
 from superopt.workload import VIEWS
@@ -49,7 +49,7 @@ class OpenVino:
         return f"openvino {_openvino().__version__.partition('-')[0]}"
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> TimeSource:
         # One thread is the one that calls; its own time counts, which other processes do not add to.
         return time.thread_time if self.threads == 1 else time.perf_counter
 
@@ -59,7 +59,7 @@ class OpenVino:
     def channels_of_a_block(self) -> int:
         return 0  # It chooses layouts by operator, not by the rules of ``costs.layout``.
 
-    def prepared(self, instance: Instance) -> Prepared:
+    def prepared(self, instance: OperatorInstance) -> Prepared:
         return Prepared(instance_model(instance), inputs_of(instance), to_optimize=True, apart=True)
 
     def load(self, prepared: Prepared) -> Call:
@@ -92,8 +92,8 @@ class OpenVino:
         )
         request = compiled.create_infer_request()
         for port in compiled.inputs:
-            name = next(name for name in port.names if name in prepared.feeds)  # one of several that it may have
-            given = np.ascontiguousarray(prepared.feeds[name])
+            name = next(name for name in port.names if name in prepared.feed)  # one of several that it may have
+            given = np.ascontiguousarray(prepared.feed[name])
             request.set_tensor(port, openvino.Tensor(given, shared_memory=True))
         return request
 

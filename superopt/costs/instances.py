@@ -33,7 +33,7 @@ _INDEXED = frozenset(named(lambda form: form.indexed))
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class InstanceInput:
     """What an instance is given: a tensor of this type, constant or not, with its values where they count."""
 
     dtype: str
@@ -43,14 +43,14 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Instance:
+class OperatorInstance:
     """Operators in normal form over leaves: arguments of ``nodes`` count the leaves, then the nodes.
 
     ``outputs`` is by node how many outputs it has. The last node's are the results. ``opaque`` is what an ``Opaque``
     node stands for.
     """
 
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[InstanceInput, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
     opaque: OpaqueOperator | None = field(default=None, compare=False)
@@ -72,18 +72,18 @@ class Instance:
         return " ".join([operators, *shapes])
 
 
-def instance_of_key(key: str) -> Instance:
+def instance_of_key(key: str) -> OperatorInstance:
     """The instance whose key this is. Raises ValueError for another text."""
     leaves, nodes, outputs = json.loads(key)
-    return Instance(
-        tuple(Leaf(dtype, tuple(shape), constant, content) for dtype, shape, constant, content in leaves),
+    return OperatorInstance(
+        tuple(InstanceInput(dtype, tuple(shape), constant, content) for dtype, shape, constant, content in leaves),
         tuple(Node(op, tuple(args), Attrs(attrs)) for op, attrs, args in nodes),
         tuple(outputs),
     )
 
 
 @dataclass(frozen=True)
-class Part:
+class InstanceNode:
     """One node of an instance to be: its operator, the names of its arguments (None for an absent one), its type."""
 
     op: str
@@ -93,11 +93,14 @@ class Part:
 
 
 def instance_of(
-    parts: Mapping[int, Part], operands: Mapping[int, Operand], sizes: Sizes, opaque: OpaqueOperator | None = None
-) -> Instance | None:
+    parts: Mapping[int, InstanceNode],
+    operands: Mapping[int, Operand],
+    sizes: Sizes,
+    opaque: OpaqueOperator | None = None,
+) -> OperatorInstance | None:
     """The instance that these nodes are, in topological order and named by numbers, over these operands; symbols are
     taken for their nominal sizes. None where a type is not known."""
-    leaves: list[Leaf] = []
+    leaves: list[InstanceInput] = []
     place: dict[int, int] = {}
     for part in parts.values():
         for arg in part.args:
@@ -107,7 +110,9 @@ def instance_of(
             if not isinstance(operand.type, TensorType):
                 return None
             place[arg] = len(leaves)
-            leaves.append(Leaf(operand.type.dtype, sizes.shape(operand.type), operand.constant, operand.content))
+            leaves.append(
+                InstanceInput(operand.type.dtype, sizes.shape(operand.type), operand.constant, operand.content)
+            )
     nodes: list[Node] = []
     outputs: list[int] = []
     for name, part in parts.items():
@@ -115,20 +120,20 @@ def instance_of(
         place[name] = len(leaves) + len(nodes)
         nodes.append(Node(part.op, args, part.attrs))
         outputs.append(len(part.type) if isinstance(part.type, tuple) else 1)
-    return Instance(tuple(leaves), tuple(nodes), tuple(outputs), opaque)
+    return OperatorInstance(tuple(leaves), tuple(nodes), tuple(outputs), opaque)
 
 
 def single(
     op: str, attrs: Attrs, operands: Sequence[Operand | None], result: ValueType, sizes: Sizes,
     opaque: OpaqueOperator | None = None,
-) -> Instance | None:  # fmt: skip
+) -> OperatorInstance | None:  # fmt: skip
     """The instance of one operator; each argument is taken for a tensor of its own."""
     given = {index: operand for index, operand in enumerate(operands) if operand is not None}
     args = tuple(None if operand is None else index for index, operand in enumerate(operands))
-    return instance_of({len(operands): Part(op, attrs, args, result)}, given, sizes, opaque)
+    return instance_of({len(operands): InstanceNode(op, attrs, args, result)}, given, sizes, opaque)
 
 
-def instance_model(instance: Instance, *, blocked: bool = False) -> onnx.ModelProto:
+def instance_model(instance: OperatorInstance, *, blocked: bool = False) -> onnx.ModelProto:
     """The model of an instance: what varies is a graph input, what is constant an initializer.
 
     With ``blocked`` a tensor that is added to a convolution's result goes through a pool of one element first, named
@@ -146,7 +151,7 @@ def instance_model(instance: Instance, *, blocked: bool = False) -> onnx.ModelPr
     raise EvaluationError(f"{instance.name}: cannot be written as a model: {problem}")
 
 
-def _added(instance: Instance) -> tuple[int, ...]:
+def _added(instance: OperatorInstance) -> tuple[int, ...]:
     """The leaves that are added to what a convolution makes."""
     if not any(node.op == "Conv" for node in instance.nodes):
         return ()
@@ -156,13 +161,13 @@ def _added(instance: Instance) -> tuple[int, ...]:
     )
 
 
-def _swishes(instance: Instance) -> bool:
+def _swishes(instance: OperatorInstance) -> bool:
     """Whether it is a convolution with a HardSwish, whole or as a product."""
     ops = [node.op for node in instance.nodes]
     return "Conv" in ops and (ops[-1] == "HardSwish" or (ops[-1] == "Mul" and "HardSigmoid" in ops))
 
 
-def _model(instance: Instance, opset: int, added: Sequence[int], *, pooled: bool = False) -> onnx.ModelProto:
+def _model(instance: OperatorInstance, opset: int, added: Sequence[int], *, pooled: bool = False) -> onnx.ModelProto:
     initializers = [
         numpy_helper.from_array(leaf_value(instance, index), f"leaf{index}")
         for index, leaf in enumerate(instance.leaves)
@@ -223,7 +228,7 @@ def _model(instance: Instance, opset: int, added: Sequence[int], *, pooled: bool
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
-def _opaque_node(instance: Instance, given: list[str], outs: list[str]) -> onnx.NodeProto:
+def _opaque_node(instance: OperatorInstance, given: list[str], outs: list[str]) -> onnx.NodeProto:
     if instance.opaque is None:
         raise EvaluationError(f"{instance.name}: what the operator is was not kept")
     made: onnx.NodeProto = onnx.NodeProto.FromString(instance.opaque.node)
@@ -234,14 +239,14 @@ def _opaque_node(instance: Instance, given: list[str], outs: list[str]) -> onnx.
     return made
 
 
-def inputs_of(instance: Instance) -> dict[str, NDArray[np.generic]]:
+def inputs_of(instance: OperatorInstance) -> dict[str, NDArray[np.generic]]:
     """What the model of an instance is run on, by name of input."""
     return {
         f"leaf{index}": leaf_value(instance, index) for index, leaf in enumerate(instance.leaves) if not leaf.constant
     }
 
 
-def leaf_value(instance: Instance, index: int) -> NDArray[np.generic]:
+def leaf_value(instance: OperatorInstance, index: int) -> NDArray[np.generic]:
     """A value for a leaf: its own where that counts; else numbers that are ordinary to any operator: floats from 0.25
     to 1, ones among integers (a divisor must not be zero), zeros where they are indices. Raises EvaluationError for
     what is no number."""

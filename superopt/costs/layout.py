@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from onnx import helper
 
-from superopt.costs.instances import Instance, Leaf
+from superopt.costs.instances import InstanceInput, OperatorInstance
 from superopt.costs.operands import Operand
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, Attrs, Node, OpaqueOperator, TensorType, TermGraph, ValueType
 from superopt.workload import Sizes
@@ -93,7 +93,7 @@ def _convolution(attrs: Attrs, operands: Sequence[Operand | None], sizes: Sizes,
 
 
 @dataclass(frozen=True)
-class Layouts:
+class LayoutConversions:
     """What the blocked layout makes of a graph: its conversions, and the nodes that they make free."""
 
     conversions: tuple[Conversion, ...]
@@ -102,12 +102,12 @@ class Layouts:
 
 def conversions(
     graph: TermGraph, operands: Sequence[Operand], following: Collection[int], sizes: Sizes, block: int
-) -> Layouts:
+) -> LayoutConversions:
     """The conversions that the runtime puts into a graph, each once a value: paid where the first node is that needs
     it, or that makes a result of the graph. ``following`` are the nodes of those groups that the runtime makes one
     operator of and that keep the layout they are given."""
     if not block:
-        return Layouts((), frozenset())
+        return LayoutConversions((), frozenset())
     blocked = [False] * len(graph.nodes)
     wanted: dict[tuple[int, Way], int] = {}
     hows: list[Layout] = []
@@ -131,7 +131,7 @@ def conversions(
             wanted.setdefault((root, "ReorderOutput"), root)
     free = _absorbed(graph, blocked, hows)
     found = [Conversion(way, graph.types[value], at) for (value, way), at in wanted.items()]
-    return Layouts(tuple(found), free)
+    return LayoutConversions(tuple(found), free)
 
 
 def _absorbed(graph: TermGraph, blocked: Sequence[bool], hows: Sequence[Layout]) -> frozenset[int]:
@@ -150,7 +150,7 @@ def _absorbed(graph: TermGraph, blocked: Sequence[bool], hows: Sequence[Layout])
     return frozenset(found)
 
 
-def conversion_instance(way: Way, value: ValueType, sizes: Sizes, block: int) -> Instance | None:
+def conversion_instance(way: Way, value: ValueType, sizes: Sizes, block: int) -> OperatorInstance | None:
     """The instance of a conversion; None for what the runtime never converts: what is not a float tensor of four
     dimensions, or on the way in, has channels that are no whole words."""
     shape = sizes.shape(value)
@@ -164,5 +164,5 @@ def conversion_instance(way: Way, value: ValueType, sizes: Sizes, block: int) ->
     node = helper.make_node(way, [], [], domain=DOMAIN, **attributes)
     opaque = OpaqueOperator(DOMAIN, way, 1, node.SerializeToString(), 1, True, "conversion of layout")
     key = " ".join([way, *(f"{name}={number}" for name, number in attributes.items())])
-    leaf = Leaf("float32", shape, constant=False)
-    return Instance((leaf,), (Node(OPAQUE, (0,), Attrs.of({"key": key})),), (1,), opaque)
+    leaf = InstanceInput("float32", shape, constant=False)
+    return OperatorInstance((leaf,), (Node(OPAQUE, (0,), Attrs.of({"key": key})),), (1,), opaque)

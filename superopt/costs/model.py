@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Literal
 
 from superopt.costs import checks
-from superopt.costs.fusions import NONE, Fusions, Match, right_type
+from superopt.costs.fusions import NONE, FusionMatch, Fusions, right_type
 from superopt.costs.fusions import load as load_fusions
-from superopt.costs.instances import Part, instance_of, single
+from superopt.costs.instances import InstanceNode, instance_of, single
 from superopt.costs.layout import Layout, Way, conversion_instance, layout
 from superopt.costs.operands import Operand
 from superopt.errors import CostModelError
@@ -210,8 +210,8 @@ class Group:
     """Nodes that a runtime makes one operator of: its ``parts`` by number, in topological order, what they are given,
     and the form that they have."""
 
-    match: Match
-    parts: Mapping[int, Part]
+    match: FusionMatch
+    parts: Mapping[int, InstanceNode]
     operands: Mapping[int, Operand]
 
     @property

@@ -20,10 +20,10 @@ from statistics import median
 import numpy as np
 import onnx
 
-from superopt.costs.executor import OPENVINO, Clock, Executor, Prepared
+from superopt.costs.executor import OPENVINO, Executor, Prepared, TimeSource
 from superopt.costs.in_onnxruntime import OnnxRuntime
 from superopt.costs.in_openvino import OpenVino
-from superopt.costs.instances import Instance
+from superopt.costs.instances import OperatorInstance
 from superopt.costs.sampling import WARM_UP, Timing, samples, seconds_of, timing
 from superopt.errors import EvaluationError
 from superopt.sessions import CPU
@@ -67,7 +67,7 @@ class Runtime:
         self.executor.check()
 
 
-def time_instance(instance: Instance, runtime: Runtime) -> Timing:
+def time_instance(instance: OperatorInstance, runtime: Runtime) -> Timing:
     """The seconds of an instance. Raises EvaluationError where it cannot be run."""
     try:
         return _time(instance, runtime)
@@ -77,7 +77,7 @@ def time_instance(instance: Instance, runtime: Runtime) -> Timing:
         raise EvaluationError(f"{instance.name}: cannot be timed: {' '.join(str(error).split())}") from error
 
 
-def _time(instance: Instance, runtime: Runtime) -> Timing:
+def _time(instance: OperatorInstance, runtime: Runtime) -> Timing:
     executor = runtime.executor
     prepared = executor.prepared(instance)
     if not prepared.proto.graph.node:
@@ -106,7 +106,7 @@ def _time(instance: Instance, runtime: Runtime) -> Timing:
     return timing(samples(difference))
 
 
-def clock_of(runtime: Runtime) -> Clock:
+def clock_of(runtime: Runtime) -> TimeSource:
     """The clock that tells this runtime's time best."""
     return runtime.executor.clock
 
