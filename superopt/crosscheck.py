@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
 from superopt.errors import EvaluationError, NumericError, one_line
+from superopt.kernels import Array
 from superopt.term_model import term_model, value_name
 from superopt.terms import TensorType, TermGraph
-
-Array = NDArray[Any]
 
 _BLOCK = 1 << 20
 """Elements that are compared at a time: weights are large, and need no copies for this."""

@@ -22,10 +22,10 @@ from superopt.models.tensors import constant_of_tensor, is_external, is_linked
 from superopt.probe import is_risky, outlives, signal_of_loading
 from superopt.sessions import CPU, judging_options, session_options
 
-Value: TypeAlias = Any
+RuntimeValue: TypeAlias = Any
 """What a model takes or gives: an array, a list of values (a sequence), a dict (a map), or None (an empty optional)."""
 
-Feed: TypeAlias = Mapping[str, Value]
+Feed: TypeAlias = Mapping[str, RuntimeValue]
 
 _NATIVE = frozenset("?bBhHiIlLqQefdOUS")
 """Kinds of numpy dtypes that onnxruntime takes and gives as they are; ml_dtypes' go by their bytes."""
@@ -92,7 +92,7 @@ class Runner:
         self.inputs = {item.name: str(item.type) for item in self.session.get_inputs()}
         self._plain_outputs = not any(_is_small_float(kind) for kind in self.output_types.values())
 
-    def run(self, feed: Feed) -> dict[str, Value]:
+    def run(self, feed: Feed) -> dict[str, RuntimeValue]:
         """The outputs by name. Raises EvaluationError where onnxruntime fails, where it would take far too much memory
         for a single value (the system ends who asks for that), and where it would end the process over an empty
         input."""
@@ -203,7 +203,7 @@ def _add_held(model: Model, options: ort.SessionOptions) -> list[ort.OrtValue]:
     return values
 
 
-def _plain(value: Value) -> Value:
+def _plain(value: RuntimeValue) -> RuntimeValue:
     """Scalars as arrays of rank 0, so that every tensor is an array."""
     return np.asarray(value) if isinstance(value, (np.generic, float, int, str, bytes)) else value
 
@@ -212,13 +212,13 @@ def _is_small_float(kind: str) -> bool:
     return "bfloat16" in kind or "float8" in kind or "float4" in kind
 
 
-def _is_native(value: Value) -> bool:
+def _is_native(value: RuntimeValue) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.char in _NATIVE
     return not isinstance(value, list) or all(_is_native(item) for item in value)
 
 
-def _ort_value(value: Value, kind: str) -> ort.OrtValue:
+def _ort_value(value: RuntimeValue, kind: str) -> ort.OrtValue:
     if not isinstance(value, np.ndarray):
         raise EvaluationError(f"an input of type {kind} beside one that numpy has no type for")
     if value.dtype.char in _NATIVE:
@@ -228,7 +228,7 @@ def _ort_value(value: Value, kind: str) -> ort.OrtValue:
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(value).view(bytes_as), number)
 
 
-def _from_ort(value: ort.OrtValue) -> Value:
+def _from_ort(value: ort.OrtValue) -> RuntimeValue:
     kind = str(value.data_type())
     if not _is_small_float(kind):
         return value.numpy()
@@ -239,7 +239,7 @@ def _from_ort(value: ort.OrtValue) -> Value:
     return np.frombuffer(data, dtype=dtype).reshape(shape).copy()
 
 
-def arrays_of(value: Value) -> list[np.ndarray[Any, Any]]:
+def arrays_of(value: RuntimeValue) -> list[np.ndarray[Any, Any]]:
     """The tensors in a value, in order: one, or the items of a sequence; a map's values by key."""
     if value is None:
         return []
@@ -255,7 +255,7 @@ def is_empty(feed: Feed) -> bool:
     return any(array.size == 0 for value in feed.values() for array in arrays_of(value))
 
 
-def same_bits(left: Value, right: Value) -> bool:
+def same_bits(left: RuntimeValue, right: RuntimeValue) -> bool:
     """Whether two values are the same bit by bit, any NaN equal to any NaN."""
     mine, other = arrays_of(left), arrays_of(right)
     return len(mine) == len(other) and all(_same_array(a, b) for a, b in zip(mine, other, strict=True))

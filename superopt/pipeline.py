@@ -25,7 +25,7 @@ from superopt.models.model import Model, load
 from superopt.options import Feed, Options, options
 from superopt.progress import Clock, Watcher
 from superopt.reference import OpaqueRunner
-from superopt.reporting.outcome import Outcome, document
+from superopt.reporting.outcome import Outcome, report_document
 from superopt.result import Result
 from superopt.rules import RuleSet
 from superopt.search.candidates import Search
@@ -34,7 +34,7 @@ from superopt.search.opening import opened
 from superopt.search.selection import selected
 from superopt.search.soundness import Sound, first_of_several, unsound
 from superopt.settings import cost_models_of, feeds_of, rules_of, sizes_of, with_libraries
-from superopt.verification.verdict import Verifier, bound_of
+from superopt.verification.verifier import Verifier, bound_of
 from superopt.verification.verify import Verification
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     with clock.stage("sample"):
         feeds = feeds_of(original, chosen)
 
-    verifier = Verifier(original, feeds, chosen, clock, bound_of(rules))
+    lowered = None if chosen.initializers_are_constant else search.lowered
+    verifier = Verifier(original, feeds, chosen, clock, bound_of(rules), lowered)
     descent = Descent(replace(search, sizes=sizes_of(feeds)))
     verified = None if start is original else verifier(start)
     fault = verified if verified is not None and not verified.agree else None
@@ -123,7 +124,7 @@ def run(original: Model, chosen: Options, watcher: Watcher | None = None) -> Res
     others = [each for each in cost_models if each is not cost_model]
     selection = selected(descent, sound, (cost_model, *others), verifier, feeds.values)
     outcome = Outcome(original, verified, descent.search, cost_model, sound, selection, clock.seconds)
-    report = document(outcome)
+    report = report_document(outcome)
     if chosen.explain is not None:
         try:
             write_folder(explain_run(outcome, report), chosen.explain)
@@ -183,11 +184,10 @@ def verify(
 def compared(original: Model, new: Model, chosen: Options, clock: Clock) -> Verification:
     """Whether two loaded models agree; not asked of the runtime where their interfaces differ."""
     right, other = with_libraries(original, chosen), with_libraries(new, chosen)
-    for model in (right, other):
-        lower(model)  # for what is broken in it: that is no difference
+    lowered, _ = lower(right), lower(other)  # what is broken in them is no difference
     difference = interface_difference(right.proto, other.proto)
     if difference is not None:
         return Verification(False, True, difference, chosen.numeric)
     with clock.stage("sample"):
         feeds = feeds_of(right, chosen)
-    return Verifier(right, feeds, chosen, clock)(other)
+    return Verifier(right, feeds, chosen, clock, lowered=lowered)(other)

@@ -13,7 +13,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from superopt.errors import EvaluationError, one_line
-from superopt.evaluate import Feed, Runner, Value, arrays_of
+from superopt.evaluate import Feed, Runner, RuntimeValue, arrays_of
 from superopt.kernels import FLOAT64, Algebra, Array, dtype_of, evaluate_graph, is_float
 from superopt.lowering.lower import lower
 from superopt.models.model import Model
@@ -27,7 +27,7 @@ from superopt.terms import ABSENT, INPUT, PROJECT, TensorType, TermGraph
 class Truth:
     """The values of a graph's roots in float64; ``narrow`` names operators that could only be had in their own type."""
 
-    values: tuple[Value, ...]
+    values: tuple[RuntimeValue, ...]
     narrow: tuple[str, ...]
 
 
@@ -59,7 +59,7 @@ class TermRunner:
         self.lowered = lower(model)
         self.outputs = tuple(output.name for output in model.proto.graph.output)
 
-    def run(self, feed: Feed) -> dict[str, Value]:
+    def run(self, feed: Feed) -> dict[str, RuntimeValue]:
         """The outputs by name, floats in float64. Raises EvaluationError where something cannot be computed."""
         truth = float64_truth(self.lowered.graph, feed, self.lowered.model)
         values = dict(zip(self.lowered.root_names, truth.values, strict=True))
@@ -107,14 +107,19 @@ class OpaqueRunner:
         if wide is None and has_floats:
             self.narrow.append(operator.op_type)
         kind = graph.types[term]
-        results: list[Value] = [None] * (len(kind) if isinstance(kind, tuple) else operator.outputs)
+        results: list[RuntimeValue] = [None] * (len(kind) if isinstance(kind, tuple) else operator.outputs)
         for index, value in zip(projects, wide or narrow, strict=True):
             results[index] = _entered(value)
         return tuple(results)
 
     def _float64(
-        self, graph: TermGraph, term: int, projects: dict[int, int], given: dict[int, Value], near: Sequence[Value]
-    ) -> list[Value] | None:
+        self,
+        graph: TermGraph,
+        term: int,
+        projects: dict[int, int],
+        given: dict[int, RuntimeValue],
+        near: Sequence[RuntimeValue],
+    ) -> list[RuntimeValue] | None:
         for reference in (False, True):
             try:
                 found = self._run(graph, term, projects, given, reference)
@@ -125,8 +130,8 @@ class OpaqueRunner:
         return None
 
     def _run(
-        self, graph: TermGraph, term: int, projects: dict[int, int], given: dict[int, Value], reference: bool
-    ) -> list[Value]:
+        self, graph: TermGraph, term: int, projects: dict[int, int], given: dict[int, RuntimeValue], reference: bool
+    ) -> list[RuntimeValue]:
         leaves = {place: _type_of(value) for place, value in given.items()}
         outputs = list(projects.values())
         model = term_model(graph, sorted([term, *outputs]), leaves, outputs, context=self.context)
@@ -142,13 +147,13 @@ class OpaqueRunner:
             raise EvaluationError(f"onnx.reference does not run it: {one_line(error)}") from error
 
 
-def _entered(value: Value) -> Value:
+def _entered(value: RuntimeValue) -> RuntimeValue:
     if isinstance(value, list):
         return [_entered(item) for item in value]
     return FLOAT64.enter(value) if isinstance(value, np.ndarray) else value
 
 
-def _type_of(value: Value) -> Leaf:
+def _type_of(value: RuntimeValue) -> Leaf:
     if isinstance(value, list) and value and isinstance(value[0], np.ndarray):
         number = onnx.TensorProto.STRING
         if value[0].dtype.kind not in "OUS":
@@ -161,7 +166,7 @@ def _type_of(value: Value) -> Leaf:
     return TensorType(dtype_name(helper.np_dtype_to_tensor_dtype(value.dtype)), value.shape)
 
 
-def _in_type(value: Value, kind: Any) -> Value:
+def _in_type(value: RuntimeValue, kind: Any) -> RuntimeValue:
     """A carrier back in the type that the model has it in; float32 where that is not known (as in sequences)."""
     if isinstance(value, list):
         return [_in_type(item, kind) for item in value]
@@ -170,7 +175,7 @@ def _in_type(value: Value, kind: Any) -> Value:
     return value
 
 
-def _is_near(found: Sequence[Value], near: Sequence[Value]) -> bool:
+def _is_near(found: Sequence[RuntimeValue], near: Sequence[RuntimeValue]) -> bool:
     """Whether values agree in a few digits: what another evaluator says in float64 is not believed where it computes
     something else, as versions of onnx.reference do for some operators. It is no judgement of rounding: three digits of
     the seven that float32 has, four bits of the eight that bfloat16 has, of the largest value."""

@@ -16,6 +16,7 @@ from superopt.errors import OptionError
 from superopt.models.model import replacing
 
 FORMAT = "superopt report 1"
+COMPARISON_FORMAT = "superopt comparison 1"
 
 
 class BeforeAfter(TypedDict):
@@ -52,7 +53,7 @@ class Latency(TypedDict):
     runs: int
 
 
-class Timing(Latency):
+class TimedLatency(Latency):
     """How these latencies were taken.
 
     ``test`` is how it was told which is slower. ``noise`` is the relative standard deviation of one sample,
@@ -75,8 +76,12 @@ class RuleRun(TypedDict):
     seconds: float
 
 
-class Error(TypedDict):
-    """How far an output is from what it is compared with: the largest and the mean absolute, relative and ulp error."""
+class ErrorMetrics(TypedDict):
+    """The largest and the mean absolute, relative and ulp error of an output.
+
+    Only elements that are finite on both sides count. Relative errors are of the reference, where it is not zero; a ulp
+    is the distance to the next number of the output's element type at the reference.
+    """
 
     max_abs: float
     mean_abs: float
@@ -86,18 +91,20 @@ class Error(TypedDict):
     mean_ulp: float
 
 
-class Output(TypedDict):
-    """One output: result against original, and both against the model in float64 (None where there is no such truth).
+class OutputCheck(TypedDict):
+    """One output over all feeds.
 
-    ``noise`` is how far the original moved by itself; ``top1`` and ``top5`` are shares of agreement, of what looks like
-    class scores; ``problem`` says what speaks against the result.
+    ``difference`` is the new model against the original, ``original_error`` and ``new_error`` are each against float64
+    (None where there is no truth), ``noise`` is the most that the original moved by itself. ``top1`` and ``top5`` are
+    shares of rows and of the five best classes, for what looks like class scores. ``problem`` says what speaks against
+    the new model.
     """
 
     name: str
     type: str
-    difference: Error | None
-    original_error: Error | None
-    new_error: Error | None
+    difference: ErrorMetrics | None
+    original_error: ErrorMetrics | None
+    new_error: ErrorMetrics | None
     noise: float
     top1: float | None
     top5: float | None
@@ -140,7 +147,7 @@ class EGraphSize(TypedDict):
     nodes: int
 
 
-class Choice(TypedDict):
+class ChoiceSummary(TypedDict):
     """How extraction ended: its status, its proven lower bound, the gap to it, and the price of a byte it went by.
 
     ``share`` is what extraction took of the run's time, proposing and measuring other candidates left out.
@@ -177,7 +184,7 @@ class Report(TypedDict):
     iterations: int
     rule_runs: dict[str, RuleRun]
     egraph: EGraphSize | None
-    choice: Choice | None
+    choice: ChoiceSummary | None
     changed: bool
     verified: bool
     verified_by: str
@@ -192,13 +199,13 @@ class Report(TypedDict):
     operators: dict[str, BeforeAfter]
     bytes: BeforeAfter
     cost: Cost
-    latency: Timing | None
+    latency: TimedLatency | None
     candidates: list[Candidate]
-    outputs: list[Output]
+    outputs: list[OutputCheck]
     seconds: dict[str, float]
 
 
-class Comparison(TypedDict):
+class ComparisonDocument(TypedDict):
     """The document about two models that were compared."""
 
     format: str
@@ -211,7 +218,7 @@ class Comparison(TypedDict):
     reason: str
     truth: str
     feeds: list[str]
-    outputs: list[Output]
+    outputs: list[OutputCheck]
     seconds: dict[str, float]
 
 

@@ -22,7 +22,7 @@ from superopt.explanation.cells import Cells
 from superopt.explanation.constants import ConstantValues
 from superopt.explanation.derivation import Step, derive, step_of
 from superopt.explanation.document import Explanation, GraphDocument
-from superopt.explanation.explain import Way, derivation_of, graph_document, ways
+from superopt.explanation.explain import Rewriting, derivation_of, graph_document, ways
 from superopt.explanation.numbering import numbered
 from superopt.explanation.of_pair import explain_pair
 from superopt.explanation.smallest import Reached, smallest
@@ -82,7 +82,7 @@ def search_of(proto: onnx.ModelProto, **given: object) -> Search:
     )
 
 
-def way_of(proto: onnx.ModelProto, rules: RuleSet, cost: CostModel = COST) -> Way:
+def way_of(proto: onnx.ModelProto, rules: RuleSet, cost: CostModel = COST) -> Rewriting:
     """What the cost model chooses under some rules."""
     search = search_of(proto)
     saturation = search.saturate(rules)
@@ -275,7 +275,7 @@ def test_no_rule_of_the_smallest_set_can_be_left_out() -> None:
         assert _cost(way, rules.only(*found.rules).without(name)) > way.goal.cost
 
 
-def _cost(way: Way, rules: RuleSet) -> float:
+def _cost(way: Rewriting, rules: RuleSet) -> float:
     found = way.search.choose(way.search.saturate(rules), COST)
     assert found is not None
     return found.extraction.cost

@@ -446,7 +446,7 @@ def test_seconds_that_are_none_are_one_line(seconds: str, capsys: pytest.Capture
     with pytest.raises(SystemExit) as ended:
         main(["extract", str(DATA / "tensat__vgg.json.gz"), "--seconds", seconds])
     assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith(f"superopt: seconds: {float(seconds):g} is out of range, expected")
+    assert capsys.readouterr().err.startswith(f"superopt: seconds: {float(seconds)} is out of range, expected")
 
 
 # E-graphs of terms.

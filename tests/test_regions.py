@@ -23,7 +23,7 @@ from superopt.options import Options
 from superopt.progress import Clock, Watcher
 from superopt.verification.evidence import chaotic_outputs, gather
 from superopt.verification.regions import Difference
-from superopt.verification.verdict import Verifier
+from superopt.verification.verifier import Verifier
 from superopt.verification.verify import verify
 from superopt.verification.verify_regions import verify_regions
 
@@ -154,15 +154,13 @@ def test_regions_get_the_values_of_the_original_where_it_runs() -> None:
 def test_parts_lie_between_values_that_both_have() -> None:
     original = load(with_custom_operator())
     difference = Difference(original, found_in(original.proto))
-    parts = difference.parts()
-    assert [(part.inputs, part.outputs) for part in parts] == [(("x",), ("norma",)), (("z",), ("normy",))]
-    regions = [difference.region(part, {}) for part in parts]
-    assert [[node.op_type for node in region.original.proto.graph.node] for region in regions] == [
-        ["Conv", "BatchNormalization"]
-    ] * 2
-    assert [[node.op_type for node in region.new.proto.graph.node] for region in regions] == [["Conv"]] * 2
+    regions = difference.regions()
+    assert [(region.inputs, region.outputs) for region in regions] == [(("x",), ("norma",)), (("z",), ("normy",))]
+    pairs = [difference.models(region, {}) for region in regions]
+    assert [[node.op_type for node in old.proto.graph.node] for old, _ in pairs] == [["Conv", "BatchNormalization"]] * 2
+    assert [[node.op_type for node in new.proto.graph.node] for _, new in pairs] == [["Conv"]] * 2
     same = Difference(original, original)
-    assert same.parts() == []
+    assert same.regions() == []
 
 
 def test_whoever_is_given_nothing_different_has_nothing_to_compare() -> None:
@@ -182,7 +180,7 @@ def test_values_that_depend_on_each_other_are_not_chosen_freely() -> None:
     one = load(made([*common, helper.make_node("Abs", ["r"], ["y"])], {}, [4, 8], "s y", known))
     same = load(made([*common, helper.make_node("Relu", ["m"], ["y"])], {}, [4, 8], "s y", known))
     other = load(made([*common, helper.make_node("Softplus", ["m"], ["y"])], {}, [4, 8], "s y", known))
-    assert [(part.inputs, part.outputs) for part in Difference(one, same).parts()] == [(("m", "r"), ("y",))]
+    assert [(region.inputs, region.outputs) for region in Difference(one, same).regions()] == [(("m", "r"), ("y",))]
     assert verify_regions(one, same).agree
     assert not verify_regions(one, other).agree
 
@@ -200,7 +198,7 @@ def test_values_that_a_node_cannot_give_are_not_chosen(length: int) -> None:
 
     one = ends(helper.make_node("Relu", [last], ["q"]), helper.make_node("Add", ["q", "two"], ["y"]))
     same, other = (ends(helper.make_node(op, [last, "two"], ["y"])) for op in ("Add", "Sub"))
-    assert [part.inputs for part in Difference(one, same).parts()] == [(last,)]
+    assert [region.inputs for region in Difference(one, same).regions()] == [(last,)]
     assert verify_regions(one, same).agree
     assert not verify_regions(one, other).agree
 

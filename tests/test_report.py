@@ -13,11 +13,12 @@ from rich.console import Console
 
 from superopt import report
 from superopt.errors import OptionError
-from superopt.report import Error, Report
+from superopt.report import ErrorMetrics, Report
 from superopt.reporting import render
+from superopt.reporting.report_text import report_text
 
 
-def error(size: float) -> Error:
+def error(size: float) -> ErrorMetrics:
     return {"max_abs": size, "mean_abs": size, "max_rel": size, "mean_rel": size, "max_ulp": size, "mean_ulp": size}
 
 
@@ -84,7 +85,7 @@ DOCUMENT: Report = {
 def printed(document: Report, target: str | None = "net.opt.onnx") -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=120, markup=False, emoji=False, highlight=False)
-    for part in render.optimized(document, target):
+    for part in report_text(document, target):
         console.print(part)
     return stream.getvalue()
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import typer
+from rich.table import Table
 
 from superopt.cli.exit_codes import FAILED, OK
-from superopt.errors import OptionError
 from superopt.experiment.cell import CellDocument
 from superopt.experiment.grid import LEAVE_OUTS, Cell, Grid, LeaveOut
 from superopt.experiment.run import Workers, experiment
 from superopt.experiment.table import ExperimentDocument, contribution_rows, rows
+from superopt.options import check_choice
 from superopt.reporting import render
 
 
@@ -28,12 +30,10 @@ def run_experiment(grid: Grid, output: str, leave_one_out: str | None, workers: 
 
 
 def _leave_out(given: str | None) -> LeaveOut | None:
-    for known in LEAVE_OUTS:
-        if given == known:
-            return known
     if given is None:
         return None
-    raise OptionError(f"leave-one-out: '{given}' is not a choice, expected one of {', '.join(LEAVE_OUTS)}")
+    check_choice("leave-one-out", given, LEAVE_OUTS)
+    return cast(LeaveOut, given)
 
 
 def show_progress(finished: int, count: int, cell: Cell, document: CellDocument) -> None:
@@ -48,7 +48,7 @@ def _show(made: ExperimentDocument, output: str) -> None:
     )
     for row in rows(made):
         cells.add_row(*row)
-    parts: list[object] = [cells]
+    parts: list[Table | str] = [cells]
     if made["contributions"]:
         less = render.table("model", "rules", "cost", "limit", "without it", "", "e-nodes", "s", "", left=5)
         for row in contribution_rows(made):
@@ -56,4 +56,4 @@ def _show(made: ExperimentDocument, output: str) -> None:
         parts += ["", "what each brings, as a share of the original's cost, and takes", less]
     folder = Path(output)
     parts.append(f"{len(made['cells'])} cells -> {folder / 'experiment.json'}, {folder / 'experiment.csv'}")
-    render.show(parts, render.console())  # type: ignore[arg-type]  # tables and texts
+    render.show(parts, render.console())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,25 +12,25 @@ from superopt.cost import load as load_cost_model
 from superopt.cost import model_cost
 from superopt.costs.profile import Profiled, profile
 from superopt.costs.timing import Runtime
-from superopt.errors import EvaluationError, OptionError
+from superopt.errors import EvaluationError
 from superopt.evaluate import Feed, Runner
 from superopt.lowering.lower import lower
 from superopt.measure import measure_calls
 from superopt.models.model import Model, load
-from superopt.options import Options
+from superopt.options import Options, check_seconds
 from superopt.report import to_json, write
 from superopt.reporting import render
 from superopt.reporting.costs import costs_document, costs_text
-from superopt.reporting.inspection import inspection
+from superopt.reporting.inspection import inspection_document, inspection_text
 from superopt.settings import cost_model_of, feeds_of, sizes_of
 
 
 def run_inspect(source: str, options: Options, *, nodes: bool, report: str | None) -> int:
     """Prints what a model is made of."""
-    document = inspection(lower(load(source), options.initializers_are_constant), cost_model_of(options))
+    document = inspection_document(lower(load(source), options.initializers_are_constant), cost_model_of(options))
     if report is not None:
         write(to_json(document), report)
-    render.show(render.inspected(document, nodes=nodes), render.console())
+    render.show(inspection_text(document, nodes=nodes), render.console())
     return OK
 
 
@@ -39,8 +38,8 @@ def run_cost(
     source: str, names: tuple[str, ...], options: Options, *, nodes: bool, seconds: float | None, report: str | None
 ) -> int:
     """Prints what a model costs by each of some cost models, beside what onnxruntime takes for so many ``seconds``."""
-    if seconds is not None and (not math.isfinite(seconds) or seconds < 0):
-        raise OptionError(f"seconds: {seconds} is out of range, expected a number of at least 0")
+    if seconds is not None:
+        check_seconds(seconds)
     model = load(source)
     names = tuple(dict.fromkeys(names))
     models = [load_cost_model(name, Runtime(threads=options.threads)) for name in names]

@@ -11,10 +11,11 @@ from superopt.cli.exit_codes import FAILED, OK
 from superopt.cli.interruption import ignore_interrupts
 from superopt.cli.progress_lines import Lines
 from superopt.errors import InputError, OptionError
-from superopt.options import Options
+from superopt.options import Options, check_choice
 from superopt.progress import DUMPS
 from superopt.report import to_json, write
 from superopt.reporting import render
+from superopt.reporting.report_text import report_text
 
 if TYPE_CHECKING:
     from superopt.models.model import Model
@@ -27,7 +28,8 @@ def run_optimize(
     from superopt.models import model as models
     from superopt.pipeline import run
 
-    _check_dump(dump)
+    for stage in dump:
+        check_choice("dump", stage, DUMPS)
     loaded = models.load(source)
     target = Path(output) if output is not None else default_output(source)
     check_target("output", target, source)
@@ -47,7 +49,7 @@ def run_optimize(
     if report is not None:
         write(to_json(result.report), report)
     console = render.console(stderr=bool(dump))
-    render.show(render.optimized(result.report, str(target)), console)
+    render.show(report_text(result.report, str(target)), console)
     if options.explain is not None and (Path(options.explain) / "index.md").is_file():
         render.show([f"explained in {Path(options.explain) / 'index.md'}"], console)
     return OK if result.report["verified"] else FAILED
@@ -65,12 +67,6 @@ def default_output(source: str) -> Path:
     """``IN.opt.onnx`` beside ``IN.onnx``."""
     path = Path(source)
     return path.with_name(f"{path.name.removesuffix('.onnx')}.opt.onnx")
-
-
-def _check_dump(dump: tuple[str, ...]) -> None:
-    for stage in dump:
-        if stage not in DUMPS:
-            raise OptionError(f"dump: '{stage}' is not a choice, expected one of {', '.join(DUMPS)}")
 
 
 def check_target(what: str, target: Path, *others: str) -> None:

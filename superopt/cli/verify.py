@@ -9,32 +9,18 @@ from superopt.models.model import load
 from superopt.options import Options
 from superopt.pipeline import compared
 from superopt.progress import Clock
-from superopt.report import Comparison, to_json, write
+from superopt.report import to_json, write
 from superopt.reporting import render
-from superopt.verification.verdict import outputs
-from superopt.version import versions
+from superopt.reporting.comparison import comparison_document, comparison_text
 
 
 def run_verify(original: str, new: str, options: Options, *, report: str | None) -> int:
     """Prints how two models compare; whether they agree."""
     clock = Clock(Lines(render.console(stderr=True)))
     verification = compared(load(original), load(new), options, clock)
-    document: Comparison = {
-        "format": "superopt comparison 1",
-        "versions": versions(),
-        "original": original,
-        "new": new,
-        "numeric": options.numeric,
-        "seed": options.seed,
-        "agree": verification.agree,
-        "reason": verification.reason,
-        "truth": verification.truth,
-        "feeds": list(verification.feeds),
-        "outputs": outputs(verification),
-        "seconds": clock.seconds,
-    }
+    document = comparison_document(original, new, verification, options, clock.seconds)
     ignore_interrupts()
     if report is not None:
         write(to_json(document), report)
-    render.show(render.compared(document), render.console())
+    render.show(comparison_text(document), render.console())
     return OK if verification.agree else FAILED

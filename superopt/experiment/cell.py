@@ -8,23 +8,27 @@ from typing import Any, TypedDict
 
 from superopt.costs.timing import Runtime
 from superopt.costs.whole import ready
+from superopt.errors import EvaluationError
 from superopt.experiment.grid import Cell
+from superopt.inputs.feeds import Feeds
 from superopt.measure import measure_calls
 from superopt.models.byte_counts import model_bytes
 from superopt.models.model import Model
 from superopt.models.model import load as load_model
+from superopt.options import Options
 from superopt.progress import Clock, Watcher
 from superopt.report import BeforeAfter, Latency
+from superopt.reporting.outcome import latency_document
 from superopt.settings import feeds_of
 from superopt.stages import Chosen, Saturated, extract, saturated
-from superopt.verification.verdict import Verifier, bound_of, outputs
+from superopt.verification.verifier import Verifier, bound_of
 
 FORMAT = "superopt experiment cell 1"
 SECONDS = 4.0
 """How long the original and what was chosen are timed, in turn."""
 
 
-class Verified(TypedDict):
+class VerifiedFigures(TypedDict):
     """Whether the result may stand for the original; the largest absolute error of any output against float64, of the
     original and of the result, and the largest difference between the two (None where there is no such truth)."""
 
@@ -35,7 +39,7 @@ class Verified(TypedDict):
     difference: float | None
 
 
-class Measured(TypedDict):
+class Figures(TypedDict):
     """The figures of a cell. ``e_nodes`` and ``e_classes`` are before the first iteration and after each; ``cost`` is
     what running the model costs in ``unit``, ``objective`` what was minimized (with constants' bytes), ``bound`` its
     proven lower bound, ``gap`` the part of it between the two. ``seconds`` are by stage."""
@@ -56,7 +60,7 @@ class Measured(TypedDict):
     nodes: BeforeAfter
     bytes: BeforeAfter
     rules_used: dict[str, int]
-    verified: Verified | None
+    verified: VerifiedFigures | None
     latency: Latency | None
     seconds: dict[str, float]
 
@@ -73,13 +77,13 @@ class CellDocument(TypedDict):
     limit: dict[str, int | float]
     failure: str | None
     wall_seconds: float
-    figures: Measured | None
+    figures: Figures | None
 
 
 def run_cell(cell: Cell) -> CellDocument:
     """The figures of a cell; a cell that fails says so in its document and is no reason to stop."""
     start = time.perf_counter()
-    figures: Measured | None = None
+    figures: Figures | None = None
     failure: str | None = None
     try:
         figures = _measured(cell)
@@ -99,7 +103,7 @@ def run_cell(cell: Cell) -> CellDocument:
     }
 
 
-def _measured(cell: Cell) -> Measured:
+def _measured(cell: Cell) -> Figures:
     options = replace(cell.options, rules=(cell.rules,), cost=cell.cost)
     clock = Clock(Watcher())
     with clock.stage("load"):
@@ -107,10 +111,13 @@ def _measured(cell: Cell) -> Measured:
     found = saturated(original, options)
     # What the limits say of seconds holds for each of the two searches.
     chosen = extract(found, cell.cost, max_growth=options.max_growth, seconds=options.limit.get("seconds"))
-    verified = _verified(original, found, chosen, clock) if cell.verify else None
-    latency = _latency(original, found, chosen, clock) if cell.latency else None
+    with clock.stage("sample"):
+        feeds = feeds_of(original, options) if cell.verify or cell.latency else None
+    verified = _verified(original, feeds, found, chosen, clock) if feeds and cell.verify else None
+    latency = _latency(original, feeds, chosen, clock, options) if feeds and cell.latency else None
     saturation, extraction = found.saturation, chosen.found.extraction
     spent = [clock.seconds, found.seconds, chosen.seconds]
+    stages = dict.fromkeys(name for one in spent for name in one)
     return {
         "stopped_by": saturation.stopped_by,
         "iterations": saturation.iterations,
@@ -130,7 +137,7 @@ def _measured(cell: Cell) -> Measured:
         "rules_used": dict(chosen.rules_used),
         "verified": verified,
         "latency": latency,
-        "seconds": {name: round(seconds, 6) for one in spent for name, seconds in one.items()},
+        "seconds": {name: round(sum(one.get(name, 0.0) for one in spent), 6) for name in stages},
     }
 
 
@@ -138,18 +145,15 @@ def _nodes(model: Model) -> int:
     return len(model.proto.graph.node)
 
 
-def _verified(original: Model, found: Saturated, chosen: Chosen, clock: Clock) -> Verified:
-    with clock.stage("sample"):
-        feeds = feeds_of(original, found.search.options)
+def _verified(original: Model, feeds: Feeds, found: Saturated, chosen: Chosen, clock: Clock) -> VerifiedFigures:
     verifier = Verifier(original, feeds, found.search.options, clock, bound_of(found.rules))
     verification = verifier(chosen.found.model)
-    lines = outputs(verification)
     return {
         "agree": verification.agree,
         "reason": verification.reason,
-        "original_error": _largest(lines, "original_error"),
-        "new_error": _largest(lines, "new_error"),
-        "difference": _largest(lines, "difference"),
+        "original_error": _largest(verification.outputs, "original_error"),
+        "new_error": _largest(verification.outputs, "new_error"),
+        "difference": _largest(verification.outputs, "difference"),
     }
 
 
@@ -158,16 +162,11 @@ def _largest(lines: Any, of: str) -> float | None:
     return max(found) if found else None
 
 
-def _latency(original: Model, found: Saturated, chosen: Chosen, clock: Clock) -> Latency:
-    options = found.search.options
-    feed = feeds_of(original, options).values[0]
+def _latency(original: Model, feeds: Feeds, chosen: Chosen, clock: Clock, options: Options) -> Latency:
+    if not feeds.values:
+        raise EvaluationError("it cannot be timed: no inputs that it runs on were found")
     runtime = Runtime(options.provider, options.threads)
-    calls = [ready(model, feed, runtime) for model in (original, chosen.found.model)]
+    calls = [ready(model, feeds.values[0], runtime) for model in (original, chosen.found.model)]
     with clock.stage("measure"):
         latencies = measure_calls(calls, threads=options.threads, seconds=SECONDS)
-    before, after = latencies.medians
-    compared = latencies.compare(1, 0)
-    return {
-        "before": 1e3 * before, "after": 1e3 * after, "unit": "ms", "ratio": compared.ratio, "low": compared.low,
-        "high": compared.high, "runs": latencies.rounds * latencies.runs_a_sample,
-    }  # fmt: skip
+    return latency_document(latencies, 1)

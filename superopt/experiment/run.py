@@ -19,7 +19,7 @@ from superopt.experiment.table import ExperimentDocument, document, to_csv
 from superopt.options import check_jobs
 from superopt.report import to_json, write
 
-Progress = Callable[[int, int, Cell, CellDocument], None]
+CellProgress = Callable[[int, int, Cell, CellDocument], None]
 """Told how many cells of how many are finished, and the one that was last; cells found finished are not told of."""
 
 _PAUSE = 1.0
@@ -47,7 +47,7 @@ def experiment(
     *,
     leave_one_out: LeaveOut | None = None,
     workers: Workers | None = None,
-    progress: Progress | None = None,
+    progress: CellProgress | None = None,
 ) -> ExperimentDocument:
     """Measures all cells of a grid, and writes ``experiment.json`` and ``experiment.csv`` into the folder.
 
@@ -110,7 +110,7 @@ class _Tables:
         return {**found, "model": cell.model, "rules": cell.rules_name, "left_out": cell.left_out}
 
 
-def _all(cells: Sequence[Cell], tables: _Tables, workers: Workers, progress: Progress | None) -> list[CellDocument]:
+def _all(cells: Sequence[Cell], tables: _Tables, workers: Workers, progress: CellProgress | None) -> list[CellDocument]:
     """The documents of cells in order; those that are missing, or failed when they were run, are run and kept."""
     store = tables.store
     by_key = {cell.key: cell for cell in cells}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from superopt.experiment.cell import CellDocument, Measured
+from superopt.experiment.cell import CellDocument, Figures
 from superopt.version import versions
 
 FORMAT = "superopt experiment 1"
@@ -179,7 +179,7 @@ def _limit(limit: Mapping[str, int | float]) -> str:
     return ",".join(f"{name}={value}" for name, value in limit.items()) or "default"
 
 
-def _figures(figures: Measured | None, failure: str | None) -> tuple[str, ...]:
+def _figures(figures: Figures | None, failure: str | None) -> tuple[str, ...]:
     if figures is None:
         return ("", "", "", "", "", "", "", f"failed: {failure}")
     before, after = figures["cost"]["before"], figures["cost"]["after"]

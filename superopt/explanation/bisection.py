@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from superopt.explanation.explain import class_names
-from superopt.explanation.guilt import Region, fails_verification, region_of
+from superopt.explanation.guilt import GuiltyRegion, fails_verification, region_of
 from superopt.explanation.suspects import Suspects, suspects
 from superopt.laws.instances_content import described
 from superopt.models.model import Model
@@ -21,7 +21,7 @@ from superopt.rules import RuleSet
 from superopt.search.descent import Descent
 from superopt.search.opening import opened
 from superopt.settings import cost_model_of, feeds_of, rules_of, sizes_of, with_libraries
-from superopt.verification.verdict import Verifier, bound_of
+from superopt.verification.verifier import Verifier, bound_of
 from superopt.version import versions
 
 FORMAT = "superopt bisection 1"
@@ -101,7 +101,7 @@ def bisect(original: Model, options: Options, clock: Clock) -> Bisected:
 
 
 def _document(
-    original: Model, rules: RuleSet, found: Suspects | None, region: Region | None, shown: RegionDocument | None,
+    original: Model, rules: RuleSet, found: Suspects | None, region: GuiltyRegion | None, shown: RegionDocument | None,
     clock: Clock,
 ) -> Bisection:  # fmt: skip
     guilty = None if found is None else region.rule if region is not None else found.rules[-1]
@@ -121,7 +121,7 @@ def _document(
     }
 
 
-def _region_document(region: Region, names: Mapping[int, str], place: str, fails: bool) -> RegionDocument:
+def _region_document(region: GuiltyRegion, names: Mapping[int, str], place: str, fails: bool) -> RegionDocument:
     return {
         "place": place,
         "where": [names.get(number) for number in region.where],

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from superopt.engine.eclasses import EGraph, ENode
 from superopt.errors import EvaluationError
-from superopt.kernels import FLOAT64, apply
+from superopt.kernels import FLOAT64, Array, apply
 from superopt.reference import round_to
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, TensorType
-
-Array = NDArray[Any]
 
 
 class ConstantValues:

@@ -105,7 +105,7 @@ class Explanation(TypedDict):
 
 
 @dataclass(frozen=True)
-class Names:
+class ValueNames:
     """What values are called in the original: the first name of each of its terms, and of each e-class."""
 
     of_term: Mapping[int, str]
@@ -117,7 +117,9 @@ class Names:
         return self.of_class.get(number) if found is None else found
 
 
-def step_document(number: int, step: Step, verdict: Verdict, rules: RuleSet, names: Names, nodes: int) -> StepDocument:
+def step_document(
+    number: int, step: Step, verdict: Verdict, rules: RuleSet, names: ValueNames, nodes: int
+) -> StepDocument:
     """A step and how it was judged; ``names`` are those of values in the original."""
     places = step.places or (None,) * len(step.roots)
     values = verdict.values

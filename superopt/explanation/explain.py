@@ -17,8 +17,8 @@ from superopt.explanation.document import (
     FORMAT,
     Explanation,
     GraphDocument,
-    Names,
     StepDocument,
+    ValueNames,
     counts_of,
     folding_document,
     smallest_document,
@@ -39,7 +39,7 @@ REMOVING_SECONDS = 45.0
 
 
 @dataclass(frozen=True)
-class Way:
+class Rewriting:
     """What is to be explained of one graph: the e-graph, and what was chosen in it. ``result`` is the chosen graph with
     its constants computed."""
 
@@ -52,7 +52,7 @@ class Way:
     goal: Reached
 
 
-def ways(search: Search, saturation: Saturation, found: Found) -> Iterator[Way]:
+def ways(search: Search, saturation: Saturation, found: Found) -> Iterator[Rewriting]:
     """The ways of a whole model: of its main graph and of the bodies in it that were changed."""
     yield _way(search, saturation, found)
     for run in found.bodies:
@@ -60,14 +60,14 @@ def ways(search: Search, saturation: Saturation, found: Found) -> Iterator[Way]:
             yield _way(run.search, run.saturation, run.found)
 
 
-def _way(search: Search, saturation: Saturation, found: Found) -> Way:
+def _way(search: Search, saturation: Saturation, found: Found) -> Rewriting:
     chosen = found.extraction
     goal = Reached(search, chosen.cost, chosen.byte_price)
-    return Way(search, saturation, chosen.graph, chosen.classes, chosen.runtime, found.graph, goal)
+    return Rewriting(search, saturation, chosen.graph, chosen.classes, chosen.runtime, found.graph, goal)
 
 
 def explained(
-    found: Sequence[Way], rules: RuleSet, cost_model: CostModel, *, source: str, result: str,
+    found: Sequence[Rewriting], rules: RuleSet, cost_model: CostModel, *, source: str, result: str,
     cost: Mapping[str, float | str] | None, seconds: float = REMOVING_SECONDS,
 ) -> Explanation:  # fmt: skip
     """The explanation of the ways of a whole model."""
@@ -101,16 +101,16 @@ def explained(
     }
 
 
-def _matched(found: Sequence[Way], rules: RuleSet) -> RuleSet:
+def _matched(found: Sequence[Rewriting], rules: RuleSet) -> RuleSet:
     """The rules that matched anything: the others can be left out together."""
     return RuleSet(tuple(rule for rule in rules if any(way.saturation.matches.get(rule.name) for way in found)))
 
 
-def graph_document(way: Way, rules: RuleSet) -> GraphDocument:
+def graph_document(way: Rewriting, rules: RuleSet) -> GraphDocument:
     """The steps of one graph, each verified on its own."""
     egraph = way.saturation.egraph
     known = way.search.lowered
-    names = Names(term_names(known, way.search.graph), class_names(known, way.search.graph, egraph))
+    names = ValueNames(term_names(known, way.search.graph), class_names(known, way.search.graph, egraph))
     derivation = derivation_of(way, rules)
     examiner = Examiner(ConstantValues(egraph), rules, way.search.sizes)
     steps: list[StepDocument] = []
@@ -129,14 +129,14 @@ def graph_document(way: Way, rules: RuleSet) -> GraphDocument:
     }
 
 
-def derivation_of(way: Way, rules: RuleSet, observer: Observer | None = None) -> Derivation:
+def derivation_of(way: Rewriting, rules: RuleSet, observer: Observer | None = None) -> Derivation:
     """The steps from the original's graph to the chosen one, constants not computed yet."""
     used = [rule for rule in rules if way.saturation.matches.get(rule.name)]
     applications = Applications(way.saturation.egraph, used, way.search.lowered.model.opset)
     return derive(way.search.graph, way.chosen, way.classes, applications, observer)
 
 
-def _folding(way: Way, number: int, names: Mapping[int, str]) -> tuple[StepDocument, TermGraph]:
+def _folding(way: Rewriting, number: int, names: Mapping[int, str]) -> tuple[StepDocument, TermGraph]:
     """The last step: formulas over constants are computed."""
     chosen = way.chosen
     made = materialize(chosen, way.runtime, way.search.lowered.model.proto)

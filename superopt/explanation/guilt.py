@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from superopt.cost import CostModel
@@ -22,6 +20,7 @@ from superopt.explanation.shrink import Wrong, shrunk
 from superopt.explanation.verdicts import Examiner, judged
 from superopt.inputs.sample import sample
 from superopt.instantiate import instantiate
+from superopt.kernels import Array
 from superopt.laws.runtime import model_of, written
 from superopt.models.model import load
 from superopt.rules import RuleSet
@@ -29,9 +28,7 @@ from superopt.search.candidates import Search
 from superopt.search.descent import Descent
 from superopt.search.opening import opened
 from superopt.search.soundness import attempt
-from superopt.verification.verdict import Verifier, bound_of
-
-Array = NDArray[Any]
+from superopt.verification.verifier import Verifier, bound_of
 
 ENOUGH = 4
 """So many steps that are found wrong, the smallest of them is taken."""
@@ -41,7 +38,7 @@ MOST_JUDGED = 400
 
 
 @dataclass(frozen=True)
-class Region:
+class GuiltyRegion:
     """The part of the model that a rule is wrong on, as small as it could be made.
 
     ``model`` computes the left side from what varies, ``both`` both sides from all; ``where`` names the value of the
@@ -60,7 +57,7 @@ class Region:
     elements: int
 
 
-def region_of(search: Search, saturation: Saturation, suspected: RuleSet) -> Region | None:
+def region_of(search: Search, saturation: Saturation, suspected: RuleSet) -> GuiltyRegion | None:
     """Where a suspect is wrong, by itself, in one graph; None where no single use of one is."""
     opset = search.lowered.model.opset
     applications = Applications(saturation.egraph, suspected, opset, unused=True)
@@ -94,12 +91,12 @@ def _judged(application: Application, applications: Applications, examiner: Exam
     return Wrong(application, finding, after, constant)
 
 
-def _region(first: Wrong, least: Wrong) -> Region:
+def _region(first: Wrong, least: Wrong) -> GuiltyRegion:
     finding, application = least.finding, least.application
     left = finding.instance.left
     arrays = dict(least.arrays)
     stored = {name: arrays[name] for name in arrays if name in least.constant}
-    return Region(
+    return GuiltyRegion(
         rule=application.rule,
         where=tuple(application.left.classes[root] for root in application.left.shape.roots),
         model=_with_constants(model_of({"left": left}, typed=True), stored),
@@ -126,7 +123,7 @@ def _with_constants(proto: onnx.ModelProto, arrays: dict[str, Array]) -> onnx.Mo
     return proto
 
 
-def _of_clash(applications: Applications) -> Region | None:
+def _of_clash(applications: Applications) -> GuiltyRegion | None:
     """The first match whose two sides have different types: the values show that in their shapes."""
     for name, (clash, match, variant) in applications.clashes.items():
         binding = bind(variant, match)
@@ -134,7 +131,7 @@ def _of_clash(applications: Applications) -> Region | None:
             continue
         left = instantiate(variant.rule.left, binding)
         right = instantiate(variant.rule.right, binding)
-        return Region(
+        return GuiltyRegion(
             rule=name, where=(), model=model_of({"left": left}, typed=True),
             both=model_of({"left": left, "right": right}, typed=True), evidence=_types(clash), arrays={}, left=None,
             right=None, elements_before=0, elements=0,
@@ -146,7 +143,7 @@ def _types(clash: Clash) -> str:
     return f"types differ: {clash.left} on the left, {clash.right} on the right"
 
 
-def fails_verification(region: Region, search: Search, rules: RuleSet, cost_model: CostModel) -> bool:
+def fails_verification(region: GuiltyRegion, search: Search, rules: RuleSet, cost_model: CostModel) -> bool:
     """Whether the region, optimized under its rule alone, is refused by verification."""
     model = load(region.model)
     options = replace(search.options, rules=("default",), input_shape={}, inputs=None, max_growth=None)

@@ -32,10 +32,10 @@ class Located:
 
 def located(egraph: EGraph, wanted: TermGraph, values: ConstantValues) -> Located:
     """The wanted graph's terms in the e-graph, root by root."""
-    return _Search(egraph, wanted, values).result()
+    return _Locator(egraph, wanted, values).result()
 
 
-class _Search:
+class _Locator:
     def __init__(self, egraph: EGraph, wanted: TermGraph, values: ConstantValues) -> None:
         self.egraph, self.wanted, self.values = egraph, wanted, values
         self.by_form: dict[_Form, list[tuple[int, ENode]]] = {}

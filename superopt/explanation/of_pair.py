@@ -17,7 +17,7 @@ from superopt.emitting.correspondence import replaced_places
 from superopt.errors import ModelError
 from superopt.explanation.constants import ConstantValues
 from superopt.explanation.document import Explanation
-from superopt.explanation.explain import Way, explained
+from superopt.explanation.explain import Rewriting, explained
 from superopt.explanation.locate import Located, located
 from superopt.explanation.of_run import unexplained
 from superopt.explanation.smallest import Reached
@@ -54,7 +54,7 @@ class _Led:
     """What came of a pair: a way, or the reason why there is none and the values that are not found. Of a way,
     ``rounded`` tells how many constants differ in their last places."""
 
-    way: Way | None
+    way: Rewriting | None
     reason: str = ""
     missing: tuple[str, ...] = ()
     rounded: int = 0
@@ -193,7 +193,7 @@ def _led(search: Search, end: Lowered, wanted: TermGraph, rules: RuleSet, cost_m
     # What is left alone is known by other keys in the other model, and a constant may differ in its last places.
     alike = not found.rounded and all(node.op != OPAQUE for node in wanted.nodes)
     result = wanted if alike else materialize(found.chosen, frozenset(), search.lowered.model.proto)
-    way = Way(search, saturation, found.chosen, found.classes, frozenset(), result, goal)
+    way = Rewriting(search, saturation, found.chosen, found.classes, frozenset(), result, goal)
     return _Led(way, rounded=found.rounded)
 
 

@@ -60,8 +60,7 @@ def smallest(
         nonlocal trials
         trials += 1
         (watcher or Watcher()).advanced(f"smallest set: search {trials}, under {len(names)} rules")
-        kept = set(names)
-        chosen = RuleSet(tuple(rule for rule in rules if rule.name in kept))
+        chosen = rules.only(*names)
         try:
             return all(_reached(goal, chosen, cost_model) for goal in goals)
         except SuperoptError:

@@ -20,8 +20,8 @@ from superopt.rules import RuleSet
 from superopt.search.blame import guilty
 from superopt.search.candidates import Search
 from superopt.search.descent import Descent, saturations
-from superopt.search.soundness import Attempt, attempt
-from superopt.verification.verdict import Check
+from superopt.search.soundness import attempt
+from superopt.verification.verifier import Check
 
 STEPS_A_RULE = 3
 """How many uses of each rule are judged where nothing else shows that one is wrong."""
@@ -48,17 +48,15 @@ def suspects(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Che
     first = attempt(descent, rules, cost_model, check)
     trials = 1
     if first.problem is not None:
-        if first.verification is not None and not first.verification.ran:
+        if first.verification is not None and not first.verification.conclusive:
             raise VerificationError(f"it cannot be told which rule is wrong: {first.problem}")
 
         def wrong(names: Sequence[str]) -> bool:
             nonlocal trials
             trials += 1
-            kept = set(names)
-            chosen = RuleSet(tuple(rule for rule in rules if rule.name in kept))
-            return attempt(descent, chosen, cost_model, check).problem is not None
+            return attempt(descent, rules.only(*names), cost_model, check).problem is not None
 
-        found = smallest_failing(_matched(first, rules), wrong)
+        found = smallest_failing(first.matched(rules), wrong)
         if found is None:
             raise VerificationError(f"it is wrong without any rule: {first.problem}")
         return Suspects(found, first.problem, "verification", trials)
@@ -66,7 +64,7 @@ def suspects(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Che
         for saturation in saturations(first.saturation, first.found):
             if saturation.clashes:
                 clash = saturation.clashes[0]
-                names = (clash.rule,) if clash.rule else _matched(first, rules)
+                names = (clash.rule,) if clash.rule else first.matched(rules)
                 return Suspects(names, "the two sides of a match have different types", "types", trials)
     for search, values in descent.searches(feeds):
         by_classes = _by_classes(search, values, rules, trials)
@@ -108,14 +106,6 @@ def _by_steps(search: Search, saturation: Saturation, rules: RuleSet, trials: in
                     because = "what it makes is not equal (the result was right: it was not chosen)"
                     return Suspects((rule.name,), because, "steps", trials)
     return None
-
-
-def _matched(tried: Attempt, rules: RuleSet) -> tuple[str, ...]:
-    """The rules that matched anything; all, where it did not come that far."""
-    if tried.saturation is None or tried.found is None:
-        return tuple(rule.name for rule in rules)
-    runs = list(saturations(tried.saturation, tried.found))
-    return tuple(rule.name for rule in rules if any(run.matches.get(rule.name) for run in runs))
 
 
 def smallest_failing(names: Sequence[str], wrong: Callable[[Sequence[str]], bool]) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import onnx
 from onnx import helper
 
 from superopt.errors import FeedError
-from superopt.evaluate import Feed, Value, arrays_of
+from superopt.evaluate import Feed, RuntimeValue, arrays_of
 from superopt.models.inference import symbol_of
 from superopt.models.interface import required_inputs
 from superopt.operators import dtype_name
@@ -58,16 +58,23 @@ class Feeds:
         return tuple(feed.values for feed in self.feeds)
 
 
+def as_feeds(given: Feeds | Sequence[Feed]) -> Feeds:
+    """Inputs that were found, or that the caller has: these are called by their numbers."""
+    if isinstance(given, Feeds):
+        return given
+    return Feeds(tuple(SampleFeed(values, f"feed {place}") for place, values in enumerate(given)), 0)
+
+
 _ITEM = re.compile(r"^(.*)\[(\d+)\]$")
 
 
-def load_feed(path: str | os.PathLike[str]) -> dict[str, Value]:
+def load_feed(path: str | os.PathLike[str]) -> dict[str, RuntimeValue]:
     """The arrays of an .npz file by name; ``name[0]``, ``name[1]``, ... are the items of a sequence.
 
     Raises FeedError where it cannot be read.
     """
     expected = "expected an .npz file of arrays by input name"
-    arrays: dict[str, Value] = {}
+    arrays: dict[str, RuntimeValue] = {}
     try:
         if not zipfile.is_zipfile(path):
             Path(path).open("rb").close()
@@ -85,15 +92,15 @@ def load_feed(path: str | os.PathLike[str]) -> dict[str, Value]:
     return arrays
 
 
-def checked_feed(proto: onnx.ModelProto, given: Mapping[str, Value], where: str) -> dict[str, Value]:
+def checked_feed(proto: onnx.ModelProto, given: Mapping[str, RuntimeValue], where: str) -> dict[str, RuntimeValue]:
     """The inputs that a model takes from what was given, in the model's types. Raises FeedError where they do not fit.
 
     A file of arrays has no sequences and no types of its own: items are gathered, and numbers are converted where that
     loses nothing.
     """
     known = {value.name: value for value in proto.graph.input}
-    gathered: dict[str, Value] = {}
-    items: dict[str, dict[int, Value]] = {}
+    gathered: dict[str, RuntimeValue] = {}
+    items: dict[str, dict[int, RuntimeValue]] = {}
     for name, value in given.items():
         match = _ITEM.match(name)
         if name in known:
@@ -112,7 +119,7 @@ def checked_feed(proto: onnx.ModelProto, given: Mapping[str, Value], where: str)
     return {name: _fitting(value, known[name], where) for name, value in gathered.items()}
 
 
-def _fitting(value: Value, info: onnx.ValueInfoProto, where: str) -> Value:
+def _fitting(value: RuntimeValue, info: onnx.ValueInfoProto, where: str) -> RuntimeValue:
     kind = info.type
     if kind.HasField("optional_type"):
         kind = kind.optional_type.elem_type

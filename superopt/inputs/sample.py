@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from superopt.errors import EvaluationError, FeedError, SuperoptError
-from superopt.evaluate import TOO_LARGE, Feed, Runner, Value, arrays_of
+from superopt.evaluate import TOO_LARGE, Feed, Runner, RuntimeValue, arrays_of
 from superopt.inputs.derived_sizes import with_derived
 from superopt.inputs.feeds import Feeds, SampleFeed, checked_feed, load_feed, sizes_of
 from superopt.inputs.input_roles import Plan, values
@@ -46,7 +46,7 @@ def sample(
     seed: int = 0,
     count: int = FEEDS,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    given: str | os.PathLike[str] | Mapping[str, Value] | None = None,
+    given: str | os.PathLike[str] | Mapping[str, RuntimeValue] | None = None,
     edge_sizes: bool = False,
     special: bool = False,
     small: bool = False,
@@ -205,7 +205,7 @@ def _attempt(
     if count > most:
         return f"{what}: {count:,} numbers to make up, at most {most:,} are"
     plan = Plan(plan.integers, plan.positive, _time(inputs, shapes))
-    feed: dict[str, Value] = {}
+    feed: dict[str, RuntimeValue] = {}
     for item in inputs:
         rng = np.random.default_rng([seed, number, zlib.crc32(item.name.encode())])
         made = [
@@ -235,7 +235,7 @@ _SPECIAL_SHARE = 0.1
 
 def _with_special(feed: Feed, seed: int) -> Feed:
     """The same inputs with numbers among the floats that are not ordinary."""
-    changed: dict[str, Value] = {}
+    changed: dict[str, RuntimeValue] = {}
     for name, value in feed.items():
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
         arrays = [

@@ -1,11 +1,14 @@
-"""What extraction chose from an e-graph that lies in a file, as a JSON document."""
+"""What extraction chose from an e-graph that lies in a file: the JSON document, and its text."""
 
 from __future__ import annotations
 
 from typing import TypedDict
 
+from rich.table import Table
+
 from superopt.extraction.interchange import NamedProblem
 from superopt.extraction.solve import Solution
+from superopt.reporting.render import table
 from superopt.version import versions
 
 FORMAT = "superopt choice 1"
@@ -48,3 +51,23 @@ def choice_document(source: str, named: NamedProblem, solution: Solution, greedy
         "seconds": round(solution.seconds, 6),
         "choice": {named.class_names[owner]: named.node_names[node] for owner, node in solution.choice.node.items()},
     }
+
+
+def choice_text(document: ChoiceDocument) -> list[Table | str]:
+    """What ``superopt extract`` prints."""
+    facts = table("", "", left=2)
+    facts.show_header = False
+    facts.add_row("e-graph", f"{document['nodes']} nodes in {document['classes']} classes")
+    facts.add_row("chosen", f"{document['chosen']} nodes")
+    facts.add_row("cost", _exactly(document["cost"]))
+    facts.add_row("lower bound", _exactly(document["bound"]))
+    facts.add_row("gap", f"{100 * document['gap']:.3g} %")
+    facts.add_row("greedy", _exactly(document["greedy"]))
+    facts.add_row("status", document["status"])
+    facts.add_row("seconds", f"{document['seconds']:.2f}")
+    return [facts]
+
+
+def _exactly(value: float) -> str:
+    """A cost with as many digits as proofs are about."""
+    return f"{value:.9g}"

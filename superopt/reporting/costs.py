@@ -16,7 +16,7 @@ from superopt.terms import type_text
 FORMAT = "superopt costs 1"
 
 
-class Priced(TypedDict):
+class CostTotal(TypedDict):
     """A cost model, and what it says of the whole model; ``timed`` is the fraction of that which was measured."""
 
     name: str
@@ -45,7 +45,7 @@ class Costs(TypedDict):
 
     format: str
     source: str
-    models: list[Priced]
+    models: list[CostTotal]
     nodes: list[CostLine]
     made: list[CostLine]
     latency_ms: float | None
@@ -163,7 +163,7 @@ def _costs(line: CostLine, document: Costs) -> list[str]:
     return shown
 
 
-def _share(line: CostLine, models: Sequence[Priced]) -> list[str]:
+def _share(line: CostLine, models: Sequence[CostTotal]) -> list[str]:
     if len(models) != 1:
         return []
     total = models[0]["total"]

@@ -1,20 +1,24 @@
-"""What a model is made of: operators, types, costs, and what is left alone and why; as a JSON document."""
+"""What a model is made of: operators, types, costs, and what is left alone and why; the JSON document, and its text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypedDict
 
+from rich.table import Table
+
 from superopt.cost import CostBreakdown, CostModel, model_cost
 from superopt.lowering.lower import Lowered
 from superopt.models.byte_counts import model_bytes
+from superopt.printable import printable
 from superopt.report import Opaque
+from superopt.reporting.render import bytes_text, number, rows, table
 from superopt.terms import OPAQUE, ValueType, type_text
 
 FORMAT = "superopt inspection 1"
 
 
-class Named(TypedDict):
+class TypedName(TypedDict):
     """An input or an output."""
 
     name: str
@@ -49,8 +53,8 @@ class Inspection(TypedDict):
     producer: str
     bytes: int
     constant_bytes: int
-    inputs: list[Named]
-    outputs: list[Named]
+    inputs: list[TypedName]
+    outputs: list[TypedName]
     cost: float
     unit: str
     cost_model: str
@@ -59,7 +63,7 @@ class Inspection(TypedDict):
     nodes: list[NodeLine]
 
 
-def inspection(lowered: Lowered, cost_model: CostModel, sizes: Mapping[str, int] | None = None) -> Inspection:
+def inspection_document(lowered: Lowered, cost_model: CostModel, sizes: Mapping[str, int] | None = None) -> Inspection:
     """The document about a lowered model; operators in order of cost."""
     model, graph = lowered.model, lowered.graph
     priced = model_cost(lowered, cost_model, sizes)
@@ -109,5 +113,50 @@ def opaque_operators(lowered: Lowered) -> list[Opaque]:
     return list(found.values())
 
 
-def _named(name: str, types: Mapping[str, ValueType]) -> Named:
+def _named(name: str, types: Mapping[str, ValueType]) -> TypedName:
     return {"name": name, "type": type_text(types.get(name))}
+
+
+def inspection_text(document: Inspection, *, nodes: bool = False) -> list[Table | str]:
+    """What ``superopt inspect`` prints."""
+    facts = table("", "", left=2)
+    facts.show_header = False
+    facts.add_row("model", document["source"])
+    facts.add_row("opset", f"{document['opset']} (IR version {document['ir_version']})")
+    if document["producer"]:
+        facts.add_row("producer", document["producer"])
+    facts.add_row(
+        "bytes", f"{bytes_text(document['bytes'])}, {bytes_text(document['constant_bytes'])} of them constants"
+    )
+    for kind in ("inputs", "outputs"):
+        for value in document["inputs"] if kind == "inputs" else document["outputs"]:
+            facts.add_row(kind.removesuffix("s"), f"{printable(value['name'])}: {_type(value['type'])}")
+    parts: list[Table | str] = [facts, "", _costs(document)]
+    if document["opaque"]:
+        left = table("left alone", "count", "because", left=1)
+        left.columns[2].justify = "left"
+        parts += ["", rows(left, ((one["operator"], str(one["count"]), one["reason"]) for one in document["opaque"]))]
+    if nodes:
+        every = table("value", "operator", "type", f"cost, {document['unit']}", left=3)
+        lines = (
+            (printable(one["name"]), printable(one["operator"]), _type(one["type"]), number(one["cost"]))
+            for one in document["nodes"]
+        )
+        parts += ["", rows(every, lines)]
+    return parts
+
+
+def _costs(document: Inspection) -> Table:
+    """The cost of a model by operator, the dearest first."""
+    total = document["cost"]
+    made = table("operator", "count", f"cost ({document['cost_model']}, {document['unit']})", "share")
+    for line in document["operators"]:
+        share = f"{100 * line['cost'] / total:.1f} %" if total > 0 else ""
+        made.add_row(line["operator"], str(line["count"]), number(line["cost"]), share)
+    made.add_row("all", str(sum(line["count"] for line in document["operators"])), number(total), "")
+    return made
+
+
+def _type(text: str) -> str:
+    """A type as people write it: symbols without their mark."""
+    return text.replace("$", "")

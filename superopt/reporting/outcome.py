@@ -10,18 +10,18 @@ from superopt.bodies.bodies import bodies
 from superopt.cost import CostModel, graph_cost
 from superopt.engine.saturate import Saturation
 from superopt.lowering.lower import lower
+from superopt.measure import Latencies
 from superopt.models.byte_counts import model_bytes
 from superopt.models.model import Model, standard_domain
 from superopt.models.scopes import graphs_in
 from superopt.numeric import settle
-from superopt.report import FORMAT, BeforeAfter, Choice, Report, RuleRun, Timing
+from superopt.report import FORMAT, BeforeAfter, ChoiceSummary, Latency, Report, RuleRun, TimedLatency
 from superopt.reporting.inspection import opaque_operators
 from superopt.search.candidates import Found, Search, limits_of
 from superopt.search.decision import TEST
 from superopt.search.descent import saturations
 from superopt.search.selection import Selection
 from superopt.search.soundness import Sound
-from superopt.verification.verdict import outputs
 from superopt.verification.verify import Verification
 from superopt.version import versions
 
@@ -48,7 +48,7 @@ class Outcome:
         return self.search.original if winner is None else winner.found.model
 
 
-def document(outcome: Outcome) -> Report:
+def report_document(outcome: Outcome) -> Report:
     """The report of a run."""
     search, sound, selection = outcome.search, outcome.sound, outcome.selection
     lowered, options, cost_model = search.lowered, search.options, outcome.cost_model
@@ -105,7 +105,7 @@ def document(outcome: Outcome) -> Report:
         },
         "latency": _latency(selection),
         "candidates": list(selection.candidates),
-        "outputs": outputs(verification),
+        "outputs": list(verification.outputs) if verification else [],
         "seconds": {name: round(spent, 6) for name, spent in outcome.seconds.items()},
     }
 
@@ -174,7 +174,7 @@ def _rule_runs(runs: Sequence[Saturation]) -> dict[str, RuleRun]:
     return found
 
 
-def _choice(found: Found | None, seconds: Mapping[str, float]) -> Choice | None:
+def _choice(found: Found | None, seconds: Mapping[str, float]) -> ChoiceSummary | None:
     if found is None:
         return None
     chosen = found.extraction
@@ -189,12 +189,24 @@ def _choice(found: Found | None, seconds: Mapping[str, float]) -> Choice | None:
     }
 
 
-def _latency(selection: Selection) -> Timing | None:
+def _latency(selection: Selection) -> TimedLatency | None:
     latencies = selection.latencies
     if latencies is None:
         return None
-    before = latencies.medians[0]
-    compared = latencies.compare(selection.place, 0)
+    return {
+        **latency_document(latencies, selection.place, selection.sessions),
+        "rounds": latencies.rounds,
+        "sessions": selection.sessions,
+        "noise": latencies.noise,
+        "session_noise": latencies.session_noise,
+        "tolerance": latencies.tolerance,
+        "test": TEST,
+    }
+
+
+def latency_document(latencies: Latencies, place: int, sessions: int = 1) -> Latency:
+    """How the latency of the model at a place compares with the original's, which is at the first one."""
+    before, compared = latencies.medians[0], latencies.compare(place, 0)
     return {
         "before": 1e3 * before,
         "after": 1e3 * before * compared.ratio,
@@ -202,11 +214,5 @@ def _latency(selection: Selection) -> Timing | None:
         "ratio": compared.ratio,
         "low": compared.low,
         "high": compared.high,
-        "runs": latencies.rounds * latencies.runs_a_sample * selection.sessions,
-        "rounds": latencies.rounds,
-        "sessions": selection.sessions,
-        "noise": latencies.noise,
-        "session_noise": latencies.session_noise,
-        "tolerance": latencies.tolerance,
-        "test": TEST,
+        "runs": latencies.rounds * latencies.runs_a_sample * sessions,
     }

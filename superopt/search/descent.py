@@ -24,7 +24,7 @@ from superopt.rules import RuleSet
 from superopt.search.candidates import BodyRun, Found, Search
 from superopt.search.opening import constants_settled
 from superopt.terms import CONST, INPUT, OPAQUE, PROJECT
-from superopt.verification.verdict import Check, Verifier, bound_of
+from superopt.verification.verifier import Check, Verifier, bound_of
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Descent:
         if run.better is None:
             return run
         verdict = known.check(run.better)
-        if not verdict.ran:
+        if not verdict.conclusive:
             return replace(run, found=None)
         if not verdict.agree:
             raise VerificationError(f"the body {body.proto.graph.name!r}: {verdict.reason}")

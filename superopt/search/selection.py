@@ -19,7 +19,7 @@ from superopt.search.decision import Decision, decide
 from superopt.search.descent import Descent
 from superopt.search.soundness import Sound
 from superopt.sessions import CPU
-from superopt.verification.verdict import Check
+from superopt.verification.verifier import Check
 from superopt.verification.verify import Verification
 
 SESSIONS = 2

@@ -15,7 +15,7 @@ from superopt.search.blame import guilty
 from superopt.search.candidates import Found
 from superopt.search.descent import Descent, saturations
 from superopt.search.untouched import rewritten, stretch
-from superopt.verification.verdict import Check
+from superopt.verification.verifier import Check
 from superopt.verification.verify import Verification
 
 MOST_LEFT_OUT = 4
@@ -30,6 +30,16 @@ class Attempt:
     found: Found | None = None
     verification: Verification | None = None
     problem: str | None = None
+
+    def matched(self, rules: RuleSet) -> tuple[str, ...]:
+        """The rules that matched anything, in the main graph or in a body; all, where it did not come that far.
+
+        Those that made a chosen node are not enough to blame: a rule may only have said that two terms are equal.
+        """
+        if self.saturation is None or self.found is None:
+            return tuple(rule.name for rule in rules)
+        runs = list(saturations(self.saturation, self.found))
+        return tuple(rule.name for rule in rules if any(run.matches.get(rule.name) for run in runs))
 
 
 @dataclass(frozen=True)
@@ -90,7 +100,7 @@ def first_sound(descent: Descent, rules: RuleSet, cost_model: CostModel, check: 
         tried = attempt(descent, rules, cost_model, check)
         if tried.problem is None:
             return Sound(tried, rules, left_out)
-        blameless = tried.verification is not None and not tried.verification.ran
+        blameless = tried.verification is not None and not tried.verification.conclusive
         give_up = blameless or len(left_out) >= MOST_LEFT_OUT
         culprit = None if give_up else _culprit(descent, rules, cost_model, check, tried)
         if culprit is None:
@@ -140,14 +150,9 @@ def unsound(rules: RuleSet, verification: Verification) -> Sound:
 
 
 def _culprit(descent: Descent, rules: RuleSet, cost_model: CostModel, check: Check, tried: Attempt) -> str | None:
-    """The rule that a try failed by, among those that matched, or all where it did not come that far.
-
-    Those that made a chosen node are not enough: a rule may only have said that two terms are equal.
-    """
-    runs = list(saturations(tried.saturation, tried.found)) if tried.saturation and tried.found else None
-    suspects = tuple(rule.name for rule in rules if runs is None or any(run.matches.get(rule.name) for run in runs))
+    """The rule that a try failed by, among those that matched."""
 
     def wrong(names: tuple[str, ...]) -> bool:
         return attempt(descent, rules.without(*names), cost_model, check).problem is not None
 
-    return guilty(suspects, wrong)
+    return guilty(tried.matched(rules), wrong)

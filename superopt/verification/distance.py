@@ -10,22 +10,7 @@ from typing import Any
 import numpy as np
 
 from superopt.kernels import Array, is_float
-
-
-@dataclass(frozen=True)
-class Error:
-    """The largest and the mean absolute, relative and ulp error of an output.
-
-    Only elements that are finite on both sides count. Relative errors are of the reference, where it is not zero; a ulp
-    is the distance to the next number of the output's element type at the reference.
-    """
-
-    max_abs: float
-    mean_abs: float
-    max_rel: float
-    mean_rel: float
-    max_ulp: float
-    mean_ulp: float
+from superopt.report import ErrorMetrics
 
 
 @dataclass(frozen=True)
@@ -79,7 +64,7 @@ _EPSILON = {
 }  # fmt: skip
 
 
-def error(pairs: Iterable[tuple[Array, Array]], dtype: np.dtype[Any]) -> Error | None:
+def error(pairs: Iterable[tuple[Array, Array]], dtype: np.dtype[Any]) -> ErrorMetrics | None:
     """The error of the first of each pair against the second, over all of them; None where nothing can be compared.
 
     ``dtype`` is the output's element type, of which ulps are counted.
@@ -97,11 +82,16 @@ def error(pairs: Iterable[tuple[Array, Array]], dtype: np.dtype[Any]) -> Error |
         units.append(off / _ulp(r, dtype))
     if not absolute or not sum(part.size for part in absolute):
         return None
-    numbers: list[float] = []
-    for parts in (absolute, relative, units):
-        whole = np.concatenate(parts)
-        numbers += [float(np.max(whole, initial=0.0)), float(np.mean(whole)) if whole.size else 0.0]
-    return Error(*numbers)
+    (max_abs, mean_abs), (max_rel, mean_rel), (max_ulp, mean_ulp) = map(_largest_and_mean, (absolute, relative, units))
+    return {
+        "max_abs": max_abs, "mean_abs": mean_abs, "max_rel": max_rel, "mean_rel": mean_rel, "max_ulp": max_ulp,
+        "mean_ulp": mean_ulp,
+    }  # fmt: skip
+
+
+def _largest_and_mean(parts: list[Array]) -> tuple[float, float]:
+    whole = np.concatenate(parts)
+    return float(np.max(whole, initial=0.0)), float(np.mean(whole)) if whole.size else 0.0
 
 
 def _ulp(reference: Array, dtype: np.dtype[Any]) -> Array:

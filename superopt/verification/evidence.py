@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from superopt.errors import EvaluationError, SuperoptError
-from superopt.evaluate import Feed, Runner, Value, arrays_of, is_empty, same_bits
-from superopt.inputs.feeds import Feeds
+from superopt.evaluate import Feed, Runner, RuntimeValue, arrays_of, is_empty, same_bits
+from superopt.inputs.feeds import Feeds, as_feeds
 from superopt.inputs.sample import runner_of
 from superopt.kernels import is_float
 from superopt.lowering.lower import Lowered, lower
@@ -21,7 +21,7 @@ from superopt.terms import TensorType, TermGraph
 from superopt.verification.distance import Spread, difference, spread, unit_roundoff
 from superopt.verification.perturb import has_random, perturbed_feed, perturbed_model, with_seeds
 
-Outputs = Mapping[str, Value]
+Outputs = Mapping[str, RuntimeValue]
 
 _HEAVY, _HEAVIEST = 2e9, 1e10
 """Multiplications a run above which two feeds are enough, and above which one is."""
@@ -40,10 +40,12 @@ class Evidence:
     """The original's outputs on some feeds, and how far it is to be trusted.
 
     ``noise`` are the outputs again, per feed: with inputs and weights moved by a unit in the last place; ``optimized``
-    with onnxruntime's optimizations on. ``truth`` are outputs in float64 of the first feed; ``no_truth`` says why
-    there are
-    none. ``random`` names outputs that differ from run to run. ``by_terms`` is true where onnxruntime does not run the
-    model, and its terms are evaluated in float64 instead. ``places`` says which of the feeds that were given are used.
+    with onnxruntime's optimizations on. ``truth`` are outputs in float64 of the first feed, where operators of
+    ``narrow`` computed in the model's own types; ``no_truth`` says why there are none. ``random`` names outputs that
+    differ from run to run, though ``model`` has seeds at its random operators where it is ``seeded``. ``by_terms`` is
+    true where onnxruntime does not run the model, and its terms are evaluated in float64 instead. ``places`` says which
+    of the feeds that were given are used, ``types`` are onnxruntime's names of the outputs' types. ``perturbations``
+    counts the runs with something moved; ``wider`` is true once ``widen`` was asked for.
     """
 
     model: Model
@@ -129,31 +131,42 @@ class Evidence:
         return {place: runner.run(feed) for place, feed in enumerate(self.feeds) if not is_empty(feed)}
 
 
-def gather(model: Model, feeds: Feeds | Sequence[Feed], *, exact: bool = False, seed: int = 0) -> Evidence:
+def gather(
+    model: Model,
+    feeds: Feeds | Sequence[Feed],
+    *,
+    exact: bool = False,
+    seed: int = 0,
+    lowered: Lowered | None = None,
+) -> Evidence:
     """Runs the original in all the ways that judging needs; ``exact`` leaves out what bit-exactness has no use for.
 
-    What ``sample`` has run already is not run again. Raises EvaluationError where the model cannot be run.
+    What ``sample`` has run already is not run again, and the model is not lowered where it was: ``lowered``. Raises
+    EvaluationError where the model cannot be run.
     """
-    known = [feed.outputs for feed in feeds.feeds] if isinstance(feeds, Feeds) else [None for _ in feeds]
-    values = feeds.values if isinstance(feeds, Feeds) else tuple(feeds)
+    feeds = as_feeds(feeds)
+    values = feeds.values
     if not values:
         raise EvaluationError("no inputs to run it on")
     random_inside = has_random(model.proto)
     seeded = with_seeds(model) if random_inside else None
     subject = seeded or model
-    lowered = lower(subject)
+    if lowered is None or lowered.model is not subject:
+        lowered = lower(subject)
     work = multiplications(lowered.graph)
     heavy = work > _HEAVY
     enough = (1 if work > _HEAVIEST else 2) if heavy else len(values)
     places = [place for place, feed in enumerate(values) if place < enough or is_empty(feed)]
     used = tuple(values[place] for place in places)
-    known = [None if random_inside else known[place] for place in places]
+    known = [None if random_inside else feeds.feeds[place].outputs for place in places]
     runner = None if None not in known and heavy else runner_of(subject)
     outputs = [runner.run(feed) if runner else at or {} for feed, at in zip(used, known, strict=True)]
-    by_terms = isinstance(runner, TermRunner) or (runner is None and isinstance(feeds, Feeds) and feeds.by_terms)
+    by_terms = isinstance(runner, TermRunner) or (runner is None and feeds.by_terms)
     types = runner.output_types if isinstance(runner, Runner) else {}
-    evidence = Evidence(subject, used, outputs, [[] for _ in used], [[] for _ in used], by_terms=by_terms, types=types)
-    evidence.seeded, evidence.places = seeded is not None, tuple(places)
+    evidence = Evidence(
+        subject, used, outputs, [[] for _ in used], [[] for _ in used], by_terms=by_terms, seeded=seeded is not None,
+        places=tuple(places), types=types,
+    )  # fmt: skip
     if random_inside:
         evidence.random = _random_outputs(subject, evidence)
         runner = _runner(subject, by_terms)
@@ -220,7 +233,7 @@ def _find_truth(evidence: Evidence, lowered: Lowered) -> None:
     evidence.truth, evidence.narrow = found, truth.narrow
 
 
-def _beyond_rounding(evidence: Evidence, name: str, value: Value) -> str | None:
+def _beyond_rounding(evidence: Evidence, name: str, value: RuntimeValue) -> str | None:
     """What speaks against an output in float64 being what onnxruntime rounds."""
     mine, true = arrays_of(evidence.outputs[0][name]), arrays_of(value)
     if len(mine) != len(true):

@@ -12,7 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from superopt.evaluate import Value
+from superopt.evaluate import RuntimeValue
 from superopt.kernels import is_float
 from superopt.models.model import Model
 from superopt.models.scopes import RANDOM, subgraphs
@@ -33,7 +33,7 @@ def weight_bytes(proto: onnx.ModelProto) -> int:
     return sum(tensor_bytes(tensor) for tensor in proto.graph.initializer)
 
 
-def perturbed_value(value: Value, rng: np.random.Generator, units: int) -> Value:
+def perturbed_value(value: RuntimeValue, rng: np.random.Generator, units: int) -> RuntimeValue:
     """A value with every float moved by some units in the last place, up or down; zeros stay."""
     if isinstance(value, list):
         return [perturbed_value(item, rng, units) for item in value]
@@ -42,7 +42,7 @@ def perturbed_value(value: Value, rng: np.random.Generator, units: int) -> Value
     return value
 
 
-def perturbed_feed(feed: Mapping[str, Value], seed: int, units: int = 1) -> dict[str, Value]:
+def perturbed_feed(feed: Mapping[str, RuntimeValue], seed: int, units: int = 1) -> dict[str, RuntimeValue]:
     """The inputs with every float moved by units in the last place."""
     return {
         name: perturbed_value(value, np.random.default_rng([seed, units, zlib.crc32(name.encode())]), units)

@@ -1,7 +1,7 @@
 """What differs between two models of one interface, as pairs of small models between values that both have.
 
-That the parts agree means that the wholes do, by induction in the order of the new model: a value that both have by
-name is right where its node is the original's, or where the part that ends in it computes the same from such values
+That the regions agree means that the wholes do, by induction in the order of the new model: a value that both have by
+name is right where its node is the original's, or where the region that ends in it computes the same from such values
 before it. Nothing is asked of how the new model came about.
 """
 
@@ -24,19 +24,9 @@ ValueTypes = Mapping[str, "TensorType | onnx.TypeProto | None"]
 _RUN_BY_ONNXRUNTIME = ("", "ai.onnx.ml", "com.microsoft")
 
 
-@dataclass(frozen=True, eq=False)
-class Region:
-    """A rewritten part: both ways to compute ``outputs`` from ``inputs``, each as a model of its own."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    original: Model
-    new: Model
-
-
 @dataclass(frozen=True)
-class Part:
-    """A region by name: values that both models have, and the nodes between them in each, by index."""
+class Region:
+    """A rewritten region: values that both models have, and the nodes between them in each, by index."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -44,7 +34,7 @@ class Part:
     new: tuple[int, ...]
 
 
-class Side:
+class GraphIndex:
     """A model's main graph, looked up by the names of its values."""
 
     def __init__(self, model: Model) -> None:
@@ -97,22 +87,22 @@ class Side:
         key = (standard_domain(node.domain), node.op_type)
         return (key in self.functions or key[0] in _RUN_BY_ONNXRUNTIME) and is_deterministic(node, self.functions)
 
-    def cut(self, part: Part, nodes: Sequence[int], named: Sequence[str], types: ValueTypes) -> Model:
+    def cut(self, region: Region, nodes: Sequence[int], named: Sequence[str], types: ValueTypes) -> Model:
         """The model of some nodes alone; ``named`` are its outputs as they are called here."""
         names = dict.fromkeys(name for index in nodes for name in self.uses[index])
         names.update(dict.fromkeys(named))
         # What one of two has a default for, the other has, though it may have no use for it any more.
-        names.update(dict.fromkeys(name for name in part.inputs if name in self.inputs))
+        names.update(dict.fromkeys(name for name in region.inputs if name in self.inputs))
         proto = onnx.ModelProto(ir_version=self.model.proto.ir_version)
         proto.opset_import.extend(self.model.proto.opset_import)
         proto.functions.extend(self.model.proto.functions)
         graph = proto.graph
         graph.name = "region"
         graph.node.extend(self.nodes[index] for index in nodes)
-        for name, output in zip(named, part.outputs, strict=True):
+        for name, output in zip(named, region.outputs, strict=True):
             if name != output:
                 graph.node.append(helper.make_node("Identity", [name], [output]))
-        fed = set(part.inputs)
+        fed = set(region.inputs)
         for name in names:
             # An overridable initializer is an input that has a default.
             if name in self.stored and (name not in fed or name in self.inputs):
@@ -122,16 +112,16 @@ class Side:
                     graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims)))
             elif name in self.sparse:
                 graph.sparse_initializer.append(self.sparse[name])
-        graph.input.extend(_value_info(name, types.get(name)) for name in part.inputs)
-        graph.output.extend(onnx.ValueInfoProto(name=name) for name in part.outputs)
+        graph.input.extend(_value_info(name, types.get(name)) for name in region.inputs)
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in region.outputs)
         return replace(self.model, proto=proto, source=None)
 
 
 class Difference:
-    """The parts in which a new model differs from the original; ``types`` tell the types of values by name."""
+    """The regions in which a new model differs from the original; ``types`` tell the types of values by name."""
 
     def __init__(self, original: Model, new: Model) -> None:
-        self.old, self.new = Side(original), Side(new)
+        self.old, self.new = GraphIndex(original), GraphIndex(new)
         self._same_meaning = original.opsets == new.opsets
         self._same_functions = list(original.proto.functions) == list(new.proto.functions)
         old, other = self.old, self.new
@@ -145,12 +135,12 @@ class Difference:
         self.pairs: dict[str, tuple[str, str]] = {}
         self.kept = {index for index in range(len(other.nodes)) if self._is_kept(index)}
 
-    def parts(self, stops: Collection[str] | None = None) -> list[Part]:
-        """The parts, in the order of the new model; they begin at ``stops`` (at all common values, if None)."""
+    def regions(self, stops: Collection[str] | None = None) -> list[Region]:
+        """The regions, in the order of the new model; they begin at ``stops`` (at all common values, if None)."""
         at = self.common if stops is None else self.common & frozenset(stops)
         pending = list(self.new.outputs)
         seen: set[str] = set()
-        wanted: list[Part] = []
+        wanted: list[Region] = []
         while pending:
             name = pending.pop()
             if name in seen:
@@ -162,13 +152,13 @@ class Difference:
             elif index is not None or name in self.new.outputs or name in self.pairs:
                 if index is None and self._is_same(name):
                     continue
-                part = self.part((name,), at)
-                wanted.append(part)
-                pending.extend(part.inputs)
-        return self._grouped(sorted(wanted, key=lambda part: (self._place(part.outputs[0]), part.outputs[0])))
+                region = self.region((name,), at)
+                wanted.append(region)
+                pending.extend(region.inputs)
+        return self._grouped(sorted(wanted, key=lambda region: (self._place(region.outputs[0]), region.outputs[0])))
 
-    def part(self, outputs: tuple[str, ...], stops: Collection[str]) -> Part:
-        """The part that ends in some values and begins at ``stops``, or where nothing is before."""
+    def region(self, outputs: tuple[str, ...], stops: Collection[str]) -> Region:
+        """The region that ends in some values and begins at ``stops``, or where nothing is before."""
         last = min((self._place(name) for name in outputs), default=0)
 
         def ends(name: str) -> bool:
@@ -181,17 +171,17 @@ class Difference:
         names = self._named(outputs)
         new, inputs = self.new.cone([name for _, name in names], ends)
         old, more = self.old.cone([name for name, _ in names], ends)
-        return Part(tuple(sorted({*inputs, *more})), outputs, tuple(old), tuple(new))
+        return Region(tuple(sorted({*inputs, *more})), outputs, tuple(old), tuple(new))
 
-    def region(self, part: Part, types: ValueTypes) -> Region:
-        """A part as two models."""
-        names = self._named(part.outputs)
-        original = self.old.cut(part, part.original, [name for name, _ in names], types)
-        new = self.new.cut(part, part.new, [name for _, name in names], types)
-        return Region(part.inputs, part.outputs, original, new)
+    def models(self, region: Region, types: ValueTypes) -> tuple[Model, Model]:
+        """Both ways to compute the outputs of a region from its inputs: the original's, and the new model's."""
+        names = self._named(region.outputs)
+        original = self.old.cut(region, region.original, [name for name, _ in names], types)
+        new = self.new.cut(region, region.new, [name for _, name in names], types)
+        return original, new
 
     def _named(self, outputs: Sequence[str]) -> list[tuple[str, str]]:
-        """What the outputs of a part are called in the original and in the new model."""
+        """What the outputs of a region are called in the original and in the new model."""
         return [self.pairs.get(name, (name, name)) for name in outputs]
 
     def _place(self, output: str) -> int:
@@ -201,12 +191,12 @@ class Difference:
         """Whether the original computes a value by a node that can be run."""
         return name in self.old.makers and self.old.is_computable(name)
 
-    def dependent(self, part: Part) -> list[str]:
-        """The inputs of a part that the original computes from others of them: they cannot be chosen freely."""
+    def dependent(self, region: Region) -> list[str]:
+        """The inputs of a region that the original computes from others of them: they cannot be chosen freely."""
         found = []
-        for name in part.inputs:
+        for name in region.inputs:
             if self.is_made(name):
-                others = set(part.inputs) - {name}
+                others = set(region.inputs) - {name}
                 # A default binds what the lambda would look up late; mypy infers no type for it.
                 _, reached = self.old.cone([name], lambda at, others=others: at in others)  # type: ignore[misc]
                 if reached:
@@ -238,7 +228,7 @@ class Difference:
             return False
         if uses == others and all(self._is_same(used) for used in uses):
             return True
-        # What cannot be run can be in no part: that it is given the same is shown input by input.
+        # What cannot be run can be in no region: that it is given the same is shown input by input.
         if name is None or self.old.is_computable(name):
             return False
         wanted = []
@@ -259,30 +249,30 @@ class Difference:
             return self._same_stored(name)
         return name in self.new.sparse and self.old.sparse.get(name) == self.new.sparse[name]
 
-    def _grouped(self, parts: Sequence[Part]) -> list[Part]:
+    def _grouped(self, regions: Sequence[Region]) -> list[Region]:
         """Parts that share new nodes as one, unless it would have to be given what it computes."""
-        groups: list[Part] = []
+        groups: list[Region] = []
         owner: dict[int, int] = {}
-        for part in parts:
-            place = next((owner[index] for index in part.new if index in owner), None)
-            merged = None if place is None else self._together(groups[place], part)
+        for region in regions:
+            place = next((owner[index] for index in region.new if index in owner), None)
+            merged = None if place is None else self._together(groups[place], region)
             if place is None or merged is None:
                 place = len(groups)
-                groups.append(part)
+                groups.append(region)
             else:
                 groups[place] = merged
-            for index in part.new:
+            for index in region.new:
                 owner.setdefault(index, place)
         return groups
 
-    def _together(self, left: Part, right: Part) -> Part | None:
+    def _together(self, left: Region, right: Region) -> Region | None:
         old, new = sorted({*left.original, *right.original}), sorted({*left.new, *right.new})
         inputs = tuple(sorted({*left.inputs, *right.inputs}))
         made = {name for index in old for name in self.old.nodes[index].output}
         made.update(name for index in new for name in self.new.nodes[index].output)
         if made & set(inputs):
             return None
-        return Part(
+        return Region(
             inputs,
             (*left.outputs, *right.outputs),
             tuple(sorted(old, key=self.old.order.__getitem__)),

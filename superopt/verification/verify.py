@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from superopt.errors import EvaluationError
-from superopt.evaluate import Feed, Runner, Value, arrays_of, equal_bits, is_empty, same_bits
-from superopt.inputs.feeds import Feeds
+from superopt.evaluate import Feed, Runner, RuntimeValue, arrays_of, equal_bits, is_empty, same_bits
+from superopt.inputs.feeds import Feeds, as_feeds
 from superopt.kernels import Array, is_float
 from superopt.models.model import Model
 from superopt.reference import TermRunner
+from superopt.report import OutputCheck
 from superopt.rules import NumericClass
-from superopt.verification.distance import Error, Spread, class_agreement, difference, error, spread, unit_roundoff
+from superopt.verification.distance import Spread, class_agreement, difference, error, spread, unit_roundoff
 from superopt.verification.evidence import Evidence, changed, flips_of, gather, noise_of
 from superopt.verification.perturb import with_seeds
 
@@ -35,38 +36,18 @@ MEAN_FACTOR = 2.0
 
 
 @dataclass(frozen=True)
-class OutputCheck:
-    """One output over all feeds.
-
-    ``difference`` is the new model against the original, ``original_error`` and ``new_error`` are each against float64
-    (None where there is no truth), ``noise`` is the most that the original moved by itself. ``top1`` and ``top5`` are
-    shares of rows and of the five best classes, for what looks like class scores.
-    """
-
-    name: str
-    type: str
-    difference: Error | None
-    original_error: Error | None
-    new_error: Error | None
-    noise: float
-    top1: float | None
-    top5: float | None
-    problem: str | None
-
-
-@dataclass(frozen=True)
 class Verification:
     """Whether a new model may stand for the original.
 
-    ``agree`` is the verdict and ``reason`` what it rests on, or what speaks against it. ``ran`` tells whether both
-    models could be run at all. ``truth`` says what stood for the truth, ``feeds`` what the models ran on,
-    ``perturbations`` how often the original's sensitivity was measured. ``regions`` counts the parts that were compared
-    one by one; None where the whole models were. ``on_empty`` is true where all that speaks against the new model is
-    what it does on inputs without elements.
+    ``agree`` is the verdict and ``reason`` what it rests on, or what speaks against it. ``conclusive`` is false where
+    the original cannot be run, so that nothing is known of the new model. ``truth`` says what stood for the truth,
+    ``feeds`` what the models ran on, ``perturbations`` how often the original's sensitivity was measured. ``regions``
+    counts the parts that were compared one by one; None where the whole models were. ``on_empty`` is true where all
+    that speaks against the new model is what it does on inputs without elements.
     """
 
     agree: bool
-    ran: bool
+    conclusive: bool
     reason: str
     numeric: NumericClass
     outputs: tuple[OutputCheck, ...] = ()
@@ -75,10 +56,6 @@ class Verification:
     perturbations: int = 0
     regions: int | None = None
     on_empty: bool = False
-
-    @property
-    def verified(self) -> bool:
-        return self.agree and self.ran
 
 
 def verify(
@@ -107,18 +84,12 @@ def verify(
     seeds are held equal are compared in shape and type alone. ``evidence`` is ``gather``'s, to judge several new models
     by. A verdict against the new model is given only after the noise was measured again more widely.
     """
-    values = feeds.values if isinstance(feeds, Feeds) else tuple(feeds)
-    texts = (
-        tuple(f.text for f in feeds.feeds)
-        if isinstance(feeds, Feeds)
-        else tuple(f"feed {i}" for i in range(len(values)))
-    )
-    exact = numeric == "exact"
+    feeds, exact = as_feeds(feeds), numeric == "exact"
     try:
         evidence = evidence or gather(original, feeds, exact=exact, seed=seed)
     except EvaluationError as problem:
         return Verification(False, False, f"cannot run: the original: {problem}", numeric)
-    texts = tuple(texts[place] for place in evidence.places)
+    texts = tuple(feeds.feeds[place].text for place in evidence.places)
     subject = (with_seeds(new) or new) if evidence.seeded else new
     empty = [place for place, feed in enumerate(evidence.feeds) if is_empty(feed)]
     if len(empty) == len(evidence.feeds):
@@ -129,27 +100,25 @@ def verify(
         optimized = None if evidence.by_terms else _optimized(subject, evidence)
     except EvaluationError as problem:
         return Verification(False, True, f"the new model does not run: {problem}", numeric, feeds=texts)
-    judge = _Judge(evidence, frozenset(ignoring), within)
-    problems = judge.exact(plain, optimized) if exact else judge.close(plain, optimized)
+    judge = _Judge(evidence, exact, frozenset(ignoring), within)
+    problems = judge.problems(plain, optimized)
     if problems and optimized is not None and evidence.optimized_outputs is None:
         # What optimizations make of a model that they leave unfit to run is not the new model's fault.
         optimized = None
-        problems = judge.exact(plain, optimized) if exact else judge.close(plain, optimized)
+        problems = judge.problems(plain, optimized)
     if exact and not problems and not evidence.by_terms:
         problems = judge.prepacked(subject)
     if problems and not exact and not evidence.wider:
         evidence.widen(seed)
-        problems = judge.close(plain, optimized)
-    on_empty = False
-    if not problems:
-        problems = judge.on_empty(runner, empty, exact=exact)
-        on_empty = bool(problems)
+        problems = judge.problems(plain, optimized)
+    on_empty = {} if problems else judge.on_empty(runner, empty)
+    problems = problems or on_empty
     checks = tuple(_check(evidence, plain, name, problems.get(name)) for name in evidence.outputs[0])
     worst = next(iter(problems.items()), None)
     reason = f"{worst[0]}: {worst[1]}" if worst else _why(evidence, exact, optimized is not None)
     return Verification(
         worst is None, True, reason, numeric, checks, _truth_text(evidence), texts, evidence.perturbations,
-        on_empty=on_empty,
+        on_empty=bool(on_empty),
     )  # fmt: skip
 
 
@@ -181,23 +150,28 @@ def _optimized(new: Model, evidence: Evidence) -> Mapping[int, Feed] | None:
         return None
 
 
+@dataclass(frozen=True)
 class _Judge:
     """The verdict on outputs of the new model: what speaks against it, by name of the output."""
 
-    def __init__(self, evidence: Evidence, ignoring: frozenset[str], within: float) -> None:
-        self.evidence = evidence
-        self.ignoring = ignoring
-        self.within = within
+    evidence: Evidence
+    exact: bool
+    ignoring: frozenset[str]
+    within: float
 
-    def on_empty(self, runner: Runner | TermRunner, places: Sequence[int], *, exact: bool) -> dict[str, str]:
+    def problems(self, plain: Mapping[int, Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
+        """What speaks against outputs without optimizations, and with them (None where those tell nothing)."""
+        return self._other_bits(plain, optimized) if self.exact else self._too_far(plain, optimized)
+
+    def on_empty(self, runner: Runner | TermRunner, places: Sequence[int]) -> dict[str, str]:
         """What speaks against it on inputs without elements: that it does not run there, or other outputs."""
         try:
             found = {place: runner.run(self.evidence.feeds[place]) for place in places}
         except EvaluationError as error:
             return {next(iter(self.evidence.outputs[0])): f"on inputs without elements: {error}"}
-        return self.exact(found, None) if exact else self.close(found, None)
+        return self.problems(found, None)
 
-    def exact(self, plain: Mapping[int, Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
+    def _other_bits(self, plain: Mapping[int, Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
         problems: dict[str, str] = {}
         for feed in plain:
             for name, value in self.evidence.outputs[feed].items():
@@ -229,7 +203,7 @@ class _Judge:
                     )
         return problems
 
-    def close(self, plain: Mapping[int, Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
+    def _too_far(self, plain: Mapping[int, Feed], optimized: Mapping[int, Feed] | None) -> dict[str, str]:
         problems: dict[str, str] = {}
         for results, how in ((plain, ""), (optimized or {}, " with optimizations on")):
             for feed in results:
@@ -241,7 +215,7 @@ class _Judge:
                         problems.setdefault(name, problem)
         return problems
 
-    def _form(self, name: str, value: Value, results: Feed, how: str) -> str | None:
+    def _form(self, name: str, value: RuntimeValue, results: Feed, how: str) -> str | None:
         if name not in results:
             return f"missing{how}"
         mine, other = arrays_of(value), arrays_of(results[name])
@@ -252,7 +226,7 @@ class _Judge:
                 return f"{b.dtype}{list(b.shape)}{how}, expected {a.dtype}{list(a.shape)}"
         return None
 
-    def _values(self, feed: int, name: str, result: Value, how: str) -> str | None:
+    def _values(self, feed: int, name: str, result: RuntimeValue, how: str) -> str | None:
         truth = self.evidence.truth
         true = arrays_of(truth[name]) if truth is not None and feed == 0 else None
         original = arrays_of(self.evidence.outputs[feed][name])
@@ -317,7 +291,7 @@ class _Judge:
         return difference(a, t) * (1 / scale) if scale else Spread()
 
 
-def _differing(value: Value, other: Value) -> str:
+def _differing(value: RuntimeValue, other: RuntimeValue) -> str:
     for a, b in zip(arrays_of(value), arrays_of(other), strict=True):
         count = int(np.count_nonzero(~equal_bits(a, b)))
         if count:
@@ -348,15 +322,15 @@ def _check(evidence: Evidence, plain: Mapping[int, Feed], name: str, problem: st
         default=0.0,
     )
     classes = class_agreement(pairs) if pairs else None
-    kind = evidence.types.get(name) or f"tensor({dtype.name})"
-    return OutputCheck(
-        name,
-        kind,
-        error(pairs, dtype) if is_float(dtype) else None,
-        original_error,
-        new_error,
-        noise,
-        classes[0] if classes else None,
-        classes[1] if classes else None,
-        problem,
-    )
+    top1, top5 = classes or (None, None)
+    return {
+        "name": name,
+        "type": evidence.types.get(name) or f"tensor({dtype.name})",
+        "difference": error(pairs, dtype) if is_float(dtype) else None,
+        "original_error": original_error,
+        "new_error": new_error,
+        "noise": noise,
+        "top1": top1,
+        "top5": top5,
+        "problem": problem,
+    }

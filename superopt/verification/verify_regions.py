@@ -1,4 +1,4 @@
-"""Verifies a new model by its rewritten parts alone: where the whole cannot be run, or running it says nothing."""
+"""Verifies a new model by its rewritten regions alone: where the whole cannot be run, or running it says nothing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import onnx
 from onnx import helper
 
 from superopt.errors import EvaluationError, InputError
-from superopt.evaluate import Feed, Runner, Value
-from superopt.inputs.feeds import Feeds
+from superopt.evaluate import Feed, Runner, RuntimeValue
+from superopt.inputs.feeds import Feeds, as_feeds
 from superopt.inputs.sample import sample
 from superopt.models.inference import tensor_type, value_types
 from superopt.models.model import Model
@@ -21,22 +21,22 @@ from superopt.operators import dtype_name
 from superopt.rules import NumericClass
 from superopt.terms import TensorType
 from superopt.verification.perturb import has_random, weight_bytes, with_seeds
-from superopt.verification.regions import Difference, Part, ValueTypes
+from superopt.verification.regions import Difference, Region, ValueTypes
 from superopt.verification.verify import Verification, verify
 
 LARGEST_RUN = 1 << 30
-"""Bytes of weights above which a model is not run as a whole to see what values its parts get."""
+"""Bytes of weights above which a model is not run as a whole to see what values its regions get."""
 
 _MOST_WIDENED = 3
-"""How often a part that is spoken against begins a node earlier, before it begins as early as it can."""
+"""How often a region that is spoken against begins a node earlier, before it begins as early as it can."""
 
 _MOST_OBSERVED = 2
-"""The runs of the original whose values its parts are given."""
+"""The runs of the original whose values its regions are given."""
 
 
 @dataclass(frozen=True)
 class _Policy:
-    """How parts are judged: as whole models are."""
+    """How regions are judged: as whole models are."""
 
     numeric: NumericClass
     ignoring: Collection[str]
@@ -54,33 +54,33 @@ def verify_regions(
     within: float = 0.0,
     seed: int = 0,
 ) -> Verification:
-    """Compares what differs between two models, part by part, each as ``verify`` compares whole ones.
+    """Compares what differs between two models, region by region, each as ``verify`` compares whole ones.
 
-    A part gets the values that it gets in the original when that runs on the feeds; without feeds, or where running the
-    whole would take too much memory, seeded random values of the types and shapes that are known, in several sizes
-    where these are open. A part that cannot be run speaks against the new model.
+    A region gets the values that it gets in the original when that runs on the feeds; without feeds, or where running
+    the whole would take too much memory, seeded random values of the types and shapes that are known, in several sizes
+    where these are open. A region that cannot be run speaks against the new model.
     """
-    values = feeds.values if isinstance(feeds, Feeds) else tuple(feeds)
+    feeds = as_feeds(feeds)
     difference = Difference(original, new)
-    parts = difference.parts()
-    if not parts:
+    regions = difference.regions()
+    if not regions:
         return Verification(True, True, "by regions: nothing was rewritten", numeric, regions=0)
     types: dict[str, TensorType | onnx.TypeProto | None] = {**_types(new), **_types(original)}
-    names = tuple(dict.fromkeys(name for part in parts for name in part.inputs))
+    names = tuple(dict.fromkeys(name for region in regions for name in region.inputs))
     policy = _Policy(numeric, ignoring, within, seed)
-    observed = _observed(original, names, values, isinstance(feeds, Feeds) and feeds.by_terms)
+    observed = _observed(original, names, feeds)
     if observed:
         types.update({name: _seen_type(types.get(name), [run[name] for run in observed]) for name in names})
-        results = [_with_observed(difference, part, types, observed, policy) for part in parts]
+        results = [_with_observed(difference, region, types, observed, policy) for region in regions]
         runs = "one run" if len(observed) == 1 else f"{len(observed)} runs"
         how = f"the values of {runs} of the original"
     else:
         stops = frozenset(name for name in difference.common if _can_be_chosen(difference, name, types))
-        parts = difference.parts(stops)
-        results = [_with_made_up(difference, part, types, stops, policy) for part in parts]
+        regions = difference.regions(stops)
+        results = [_with_made_up(difference, region, types, stops, policy) for region in regions]
         how = "random values"
     verdict = _together(results, how, numeric)
-    if observed and isinstance(feeds, Feeds):
+    if observed:
         verdict = replace(verdict, feeds=tuple(feed.text for feed in feeds.feeds[: len(observed)]))
     return verdict
 
@@ -108,49 +108,51 @@ def _together(results: Sequence[Verification], how: str, numeric: NumericClass) 
 
 
 def _with_observed(
-    difference: Difference, part: Part, types: ValueTypes, observed: Sequence[Feed], policy: _Policy
+    difference: Difference, region: Region, types: ValueTypes, observed: Sequence[Feed], policy: _Policy
 ) -> Verification:
-    region = difference.region(part, types)
-    feeds = [{name: run[name] for name in part.inputs} for run in observed]
-    return _verify(region.original, region.new, feeds, policy, part)
+    original, new = difference.models(region, types)
+    feeds = [{name: run[name] for name in region.inputs} for run in observed]
+    return _verify(original, new, feeds, policy, region)
 
 
 def _with_made_up(
-    difference: Difference, part: Part, types: ValueTypes, stops: frozenset[str], policy: _Policy
+    difference: Difference, region: Region, types: ValueTypes, stops: frozenset[str], policy: _Policy
 ) -> Verification:
     """A verdict on random values. Not every value is one that the model can come to (what comes out of a Relu is not
-    negative), and inputs that depend on each other cannot be chosen freely: where a verdict speaks against a part,
+    negative), and inputs that depend on each other cannot be chosen freely: where a verdict speaks against a region,
     those are computed from the others, or else all from what they are made of, and it is given once more."""
     widened = 0
     while True:
-        region = difference.region(part, types)
+        original, new = difference.models(region, types)
         try:
-            feeds = sample(region.original, seed=policy.seed, small=True, special=policy.numeric == "exact")
-            verdict = _verify(region.original, region.new, feeds, policy, part)
+            feeds = sample(original, seed=policy.seed, small=True, special=policy.numeric == "exact")
+            verdict = _verify(original, new, feeds, policy, region)
         except (EvaluationError, InputError) as error:
-            reason = f"{part.outputs[0]}: its region cannot be run: {error}"
+            reason = f"{region.outputs[0]}: its region cannot be run: {error}"
             verdict = Verification(False, True, reason, policy.numeric)
         if verdict.agree:
             return verdict
-        free = {*difference.dependent(part)} & stops
+        free = {*difference.dependent(region)} & stops
         if not free:
             widened += 1
-            free = {name for name in part.inputs if name in stops and difference.is_made(name)}
+            free = {name for name in region.inputs if name in stops and difference.is_made(name)}
             if free and widened > _MOST_WIDENED:
                 free = {name for name in stops if difference.is_made(name)}
         if not free:
             return verdict
         stops = stops - free
-        part = difference.part(part.outputs, stops)
+        region = difference.region(region.outputs, stops)
 
 
-def _verify(original: Model, new: Model, feeds: Feeds | Sequence[Feed], policy: _Policy, part: Part) -> Verification:
+def _verify(
+    original: Model, new: Model, feeds: Feeds | Sequence[Feed], policy: _Policy, region: Region
+) -> Verification:
     verdict = verify(
         original, new, feeds, policy.numeric, ignoring=policy.ignoring, within=policy.within, seed=policy.seed
     )
-    if verdict.ran:
+    if verdict.conclusive:
         return verdict
-    return replace(verdict, ran=True, reason=f"{part.outputs[0]}: its region: {verdict.reason}")
+    return replace(verdict, conclusive=True, reason=f"{region.outputs[0]}: its region: {verdict.reason}")
 
 
 def _can_be_chosen(difference: Difference, name: str, types: ValueTypes) -> bool:
@@ -173,9 +175,9 @@ def _types(model: Model) -> dict[str, TensorType | onnx.TypeProto | None]:
     return found
 
 
-def _observed(model: Model, names: Sequence[str], feeds: Sequence[Feed], by_terms: bool) -> list[dict[str, Value]]:
+def _observed(model: Model, names: Sequence[str], feeds: Feeds) -> list[dict[str, RuntimeValue]]:
     """What these values are when the model runs on some feeds; nothing where it does not run, or is too large to."""
-    if not feeds or by_terms or weight_bytes(model.proto) > LARGEST_RUN:
+    if not feeds.feeds or feeds.by_terms or weight_bytes(model.proto) > LARGEST_RUN:
         return []
     subject = (with_seeds(model) if has_random(model.proto) else None) or model
     proto = onnx.ModelProto()
@@ -189,10 +191,10 @@ def _observed(model: Model, names: Sequence[str], feeds: Sequence[Feed], by_term
         for tensor in proto.graph.initializer
         if tensor.name in inputs and tensor.name in names
     }
-    found: list[dict[str, Value]] = []
+    found: list[dict[str, RuntimeValue]] = []
     try:
         runner = Runner(replace(subject, proto=proto, source=None)) if proto.graph.output else None
-        for feed in feeds[:_MOST_OBSERVED]:
+        for feed in feeds.values[:_MOST_OBSERVED]:
             run = {**defaults, **feed, **(runner.run(feed) if runner else {})}
             found.append({name: run[name] for name in names if run.get(name) is not None})
     except EvaluationError:
@@ -200,7 +202,7 @@ def _observed(model: Model, names: Sequence[str], feeds: Sequence[Feed], by_term
     return found if all(len(run) == len(names) for run in found) else []
 
 
-def _seen_type(known: Any, seen: Sequence[Value]) -> TensorType | onnx.TypeProto | None:
+def _seen_type(known: Any, seen: Sequence[RuntimeValue]) -> TensorType | onnx.TypeProto | None:
     """The type of values that were seen: what is known of it, where that is true of all of them."""
     if not all(isinstance(value, np.ndarray) for value in seen):
         return known if isinstance(known, onnx.TypeProto) else None

@@ -1,17 +1,16 @@
-"""Judges new models against one original, and tells reports what came of it."""
+"""Judges new models against one original."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from typing import cast
+from dataclasses import dataclass, field, replace
 
 from superopt.errors import EvaluationError
 from superopt.inputs.feeds import Feeds
+from superopt.lowering.lower import Lowered
 from superopt.models.model import Model
 from superopt.options import Options
 from superopt.progress import Clock
-from superopt.report import Output
 from superopt.rules import RuleSet
 from superopt.verification.evidence import Evidence, chaotic_outputs, gather
 from superopt.verification.verify import Verification, verify
@@ -23,13 +22,18 @@ Check = Callable[[Model], Verification]
 
 @dataclass
 class Verifier:
-    """Verifies new models; what is to be known of the original is found out once, when it is first asked for."""
+    """Verifies new models; what is to be known of the original is found out once, when it is first asked for.
+
+    ``within`` is the relative error that the rules allow themselves; ``lowered`` is the original as terms, its
+    overridable initializers no constants, where that is known.
+    """
 
     original: Model
     feeds: Feeds
     options: Options
     clock: Clock
     within: float = 0.0
+    lowered: Lowered | None = None
     _evidence: Evidence | None = field(default=None, init=False)
 
     def __call__(self, new: Model) -> Verification:
@@ -44,8 +48,8 @@ class Verifier:
                 return self._by_regions(new)
             if self._evidence is None:
                 try:
-                    exact = numeric == "exact"
-                    self._evidence = gather(self.original, self.feeds, exact=exact, seed=self.options.seed)
+                    exact, seed = numeric == "exact", self.options.seed
+                    self._evidence = gather(self.original, self.feeds, exact=exact, seed=seed, lowered=self.lowered)
                 except EvaluationError as error:
                     return Verification(False, False, f"the original cannot be run: {error}", numeric)
             evidence = self._evidence
@@ -63,7 +67,7 @@ class Verifier:
             unclear = chaotic | evidence.random
             if not unclear or not whole.outputs:
                 return whole
-            if any(check.problem and check.name not in chaotic for check in whole.outputs):
+            if any(check["problem"] and check["name"] not in chaotic for check in whole.outputs):
                 return whole
             parts = self._by_regions(new)
             kind = "chaotic" if chaotic else "random"
@@ -84,10 +88,3 @@ class Verifier:
 def bound_of(rules: RuleSet) -> float:
     """The relative error that the rules allow themselves: the largest that one of them states."""
     return max((rule.within for rule in rules if rule.within is not None), default=0.0)
-
-
-def outputs(verification: Verification | None) -> list[Output]:
-    """A verification's outputs, for a report."""
-    if verification is None:
-        return []
-    return [cast(Output, asdict(check)) for check in verification.outputs]
