@@ -13,7 +13,7 @@ import onnx
 from superopt.errors import RuleError
 from superopt.expressions import evaluate
 from superopt.operators import DTYPE_ATTRIBUTES, FORMS, Operator, attribute_kind, dtype_name, operator
-from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Star, Var
+from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Star, Var, with_names
 from superopt.values import FUNCTIONS, Unknown
 
 ErrorAt = Callable[[str, ast.expr], RuleError]
@@ -141,26 +141,26 @@ def let_value(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern | Expr:
 def substituted(tree: ast.expr, scope: Scope) -> ast.expr:
     """The tree with the attribute values of ``let`` put in."""
 
-    class Put(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            value = scope.lets.get(node.id)
-            return ast.copy_location(copy.deepcopy(value.tree), node) if isinstance(value, Expr) else node
+    values = {name: value.tree for name, value in scope.lets.items() if isinstance(value, Expr)}
 
-    result: ast.expr = Put().visit(copy.deepcopy(tree))
-    return result
+    def put(name: ast.Name) -> ast.expr:
+        return ast.copy_location(copy.copy(values[name.id]), name) if name.id in values else name
+
+    return with_names(tree, put) if values else tree
 
 
 def expression(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
     """A checked expression: only known names, registered functions, and the arithmetic that rules may use."""
+    nodes = list(ast.walk(tree))
     local = {
         target.id
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.comprehension)
         for target in ast.walk(node.target)
         if isinstance(target, ast.Name)
     }
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
         at = node if isinstance(node, ast.expr) else tree
         if not isinstance(node, _ALLOWED):
             raise error(f"{type(node).__name__} is not part of rule expressions", at)
@@ -187,7 +187,7 @@ def _check_call(call: ast.Call, name: str, error: ErrorAt) -> None:
     if None in keywords:
         raise error(f"{name}(**...): arguments by name were expected", call)
     if name in FUNCTIONS:
-        signature = inspect.signature(FUNCTIONS[name].call)
+        signature = FUNCTIONS[name].signature
         bind = signature.bind_partial if starred else signature.bind
         try:
             bound = bind(*plain, **{item.arg: item.value for item in call.keywords if item.arg is not None})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import math
 import os
 import re
@@ -18,7 +17,19 @@ from typing import Literal, cast
 from superopt import conditions as _conditions  # noqa: F401  (registers the functions that rules call)
 from superopt.errors import RuleError
 from superopt.rule_patterns import Scope, expression, left_root, let_value, right_pattern, substituted
-from superopt.rules import EXCUSES, NUMERIC_CLASSES, Apply, Excuse, Expr, NumericClass, Pattern, Rule, RuleSet, Var
+from superopt.rules import (
+    EXCUSES,
+    NUMERIC_CLASSES,
+    Apply,
+    Excuse,
+    Expr,
+    NumericClass,
+    Pattern,
+    Rule,
+    RuleSet,
+    Var,
+    renamed,
+)
 from superopt.shipped import rule_files, rules_dir
 
 _HEADER = re.compile(
@@ -299,7 +310,7 @@ def _family(clause: Span, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, t
 def _directions(draft: Rule, clauses: list[tuple[str, Span]], chosen: Mapping[str, str]) -> Iterator[Rule]:
     equation = clauses[0][1]
     arrow, left_span, right_span = _equation(equation)
-    trees = [_operators_named(span.tree(), chosen) for span in (left_span, right_span)]
+    trees = [renamed(span.tree(), chosen) for span in (left_span, right_span)]
     spans = [left_span, right_span]
     for back in range(2 if arrow == "<=>" else 1):
         named = replace(draft, name=_back_name(draft.name)) if back else draft
@@ -317,16 +328,6 @@ def _equation(equation: Span) -> tuple[str, Span, Span]:
         raise equation.error(f"one '=>' or '<=>' was expected, {len(arrows)} found")
     arrow = arrows[0]
     return arrow[0], equation.part(0, arrow.start()), equation.part(arrow.end(), len(equation.text))
-
-
-def _operators_named(tree: ast.expr, chosen: Mapping[str, str]) -> ast.expr:
-    """The tree with a family's letter replaced by one of its operators."""
-
-    class Name(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.Name:
-            return ast.copy_location(ast.Name(id=chosen.get(node.id, node.id), ctx=node.ctx), node)
-
-    return cast(ast.expr, Name().visit(copy.deepcopy(tree))) if chosen else tree
 
 
 def _assembled(
@@ -351,10 +352,10 @@ def _assembled(
             if not name.strip().isidentifier() or not value.strip():
                 raise clause.error("'let name = value' was expected")
             body = clause.part(clause.text.index("=") + 1, len(clause.text))
-            scope.lets[name.strip()] = let_value(_operators_named(body.tree(), chosen), scope, body.error)
+            scope.lets[name.strip()] = let_value(renamed(body.tree(), chosen), scope, body.error)
         elif key in ("when", "only if"):
             target = when if key == "when" else only_if
-            tree = _operators_named(clause.tree(), chosen)
+            tree = renamed(clause.tree(), chosen)
             parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
             target += [expression(substituted(part, scope), scope, clause.error) for part in parts]
         elif key == "from":

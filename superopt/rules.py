@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import copy
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar, cast
 
 from superopt.errors import OptionError
 from superopt.notebook import html_table, html_text
@@ -26,6 +26,40 @@ class Expr:
 
     text: str
     tree: ast.expr = field(compare=False, repr=False)
+
+
+Tree = TypeVar("Tree", bound=ast.AST)
+
+
+def with_names(tree: Tree, put: Callable[[ast.Name], ast.expr]) -> Tree:
+    """The tree with something else for names. No tree is ever changed: what no name stands in is shared by both."""
+    if isinstance(tree, ast.Name):
+        return cast(Tree, put(tree))
+    changed: dict[str, object] = {}
+    for name, value in ast.iter_fields(tree):
+        if isinstance(value, ast.AST):
+            made: object = with_names(value, put)
+            if made is not value:
+                changed[name] = made
+        elif isinstance(value, list):
+            items = [with_names(item, put) if isinstance(item, ast.AST) else item for item in value]
+            if any(item is not old for item, old in zip(items, value, strict=True)):
+                changed[name] = items
+    if not changed:
+        return tree
+    other = copy.copy(tree)
+    for name, made in changed.items():
+        setattr(other, name, made)
+    return other
+
+
+def renamed(tree: Tree, names: Mapping[str, str]) -> Tree:
+    """The tree with other names."""
+
+    def put(name: ast.Name) -> ast.Name:
+        return ast.copy_location(ast.Name(names[name.id], name.ctx), name) if name.id in names else name
+
+    return with_names(tree, put) if names else tree
 
 
 @dataclass(frozen=True)
@@ -253,16 +287,8 @@ def _renamed(pattern: Pattern, names: Mapping[str, str]) -> Pattern:
 
 def _renamed_expr(expr: Expr, names: Mapping[str, str]) -> Expr:
     """Element names hold a dot, which no identifier does: they live in the tree, not in a text to be read again."""
-
-    class Rename(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.Name:
-            return ast.Name(id=names.get(node.id, node.id), ctx=node.ctx)
-
-    used = {node.id for node in ast.walk(expr.tree) if isinstance(node, ast.Name)}
-    if used.isdisjoint(names):
-        return expr
-    tree = Rename().visit(copy.deepcopy(expr.tree))
-    return Expr(ast.unparse(tree), tree)
+    tree = renamed(expr.tree, names)
+    return expr if tree is expr.tree else Expr(ast.unparse(tree), tree)
 
 
 _SHOWN = 4

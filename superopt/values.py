@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -87,9 +88,13 @@ class RuleFunction:
     call: Callable[..., Any]
     reads: tuple[str, ...]
 
-    @property
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.call)
+
+    @cached_property
     def parameters(self) -> tuple[str, ...]:
-        return tuple(inspect.signature(self.call).parameters)
+        return tuple(self.signature.parameters)
 
 
 FUNCTIONS: dict[str, RuleFunction] = {}

@@ -5,8 +5,7 @@ of what must be constant one by one; and what each asks of the engine."""
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -73,14 +72,17 @@ def _variants(rule: Rule) -> list[Variant]:
     """The variants of a rule without stars."""
     found: list[Variant] = []
     for expanded in _alternatives(rule):
-        known: set[str] = set()
-        for left in _commuted(expanded):
-            variant = replace(expanded, left=left)
-            form = _canonical(variant)
-            if form not in known:
-                known.add(form)
-                found.append(_variant(variant))
+        orders = [replace(expanded, left=left) for left in _commuted(expanded)]
+        found += map(_variant, _distinct(orders) if len(orders) > 1 else orders)
     return found
+
+
+def _distinct(rules: Sequence[Rule]) -> Iterable[Rule]:
+    """The first of all that have the same canonical text."""
+    known: dict[str, Rule] = {}
+    for rule in rules:
+        known.setdefault(_canonical(rule), rule)
+    return known.values()
 
 
 def variant_of(rule: Rule, constant: tuple[str, ...]) -> Variant:
@@ -189,27 +191,30 @@ def _canonical(rule: Rule) -> str:
                 spec = operator(op)
                 if not ordered and spec is not None and spec.commutative:
                     inner.sort()
-                pairs = [f"{key}={renamed(expr)}" for key, expr in attrs]
+                pairs = [f"{key}={written(expr.tree)}" for key, expr in attrs]
                 return f"{op}({','.join([*inner, *pairs, rest or ''])})"
             case _:
                 return repr(pattern)
 
-    def renamed(expr: Expr) -> str:
-        tree = copy.deepcopy(expr.tree)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name):
-                node.id = names.get(node.id, node.id)
+    def written(tree: object) -> str:
         # The order of alternatives, and of what must be constant, does not matter.
-        for node in ast.walk(tree):
-            if isinstance(node, ast.BoolOp):
-                node.values.sort(key=ast.unparse)
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "constant":
-                node.args.sort(key=ast.unparse)
-        return ast.unparse(tree)
+        match tree:
+            case ast.Name(id=name):
+                return names.get(name, name)
+            case ast.BoolOp(op=op, values=items):
+                return f"{written(op)}{sorted(map(written, items))}"
+            case ast.Call(func=ast.Name(id="constant"), args=items):
+                return f"constant{sorted(map(written, items))}"
+            case ast.AST():
+                return f"{type(tree).__name__}({','.join(written(value) for _, value in ast.iter_fields(tree))})"
+            case list():
+                return f"[{','.join(map(written, tree))}]"
+            case _:
+                return repr(tree)
 
     left = [term(pattern, ordered=True) for pattern in rule.left]
     right = [term(pattern, ordered=False) for pattern in rule.right]
-    return repr((left, right, sorted(renamed(expr) for expr in (*rule.when, *rule.only_if))))
+    return repr((left, right, sorted(written(expr.tree) for expr in (*rule.when, *rule.only_if))))
 
 
 def _variant(rule: Rule) -> Variant:
@@ -257,7 +262,8 @@ def _elements(name: str, variables: Sequence[str]) -> list[str]:
 def _read_names(tree: ast.expr, variables: Sequence[str]) -> list[str]:
     """The variables whose content the functions that are called look at."""
     iterated: dict[str, str] = {}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    for node in nodes:
         if isinstance(node, ast.comprehension):
             targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
             sources = node.iter.args if isinstance(node.iter, ast.Call) else [node.iter]
@@ -265,7 +271,7 @@ def _read_names(tree: ast.expr, variables: Sequence[str]) -> list[str]:
                 if isinstance(target, ast.Name) and isinstance(source, ast.Name):
                     iterated[target.id] = source.id
     found: list[str] = []
-    for node in ast.walk(tree):
+    for node in nodes:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS):
             continue
         function = FUNCTIONS[node.func.id]
