@@ -19,7 +19,7 @@ from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
 from superopt.verification import distance
 from superopt.verification.distance import Spread, class_agreement, error
-from superopt.verification.evidence import gather, multiplications
+from superopt.verification.evidence import gather, multiplications, noise_of
 from superopt.verification.perturb import perturbed_feed, perturbed_model
 from superopt.verification.verify import Verification, _Judge, verify
 
@@ -317,6 +317,29 @@ def cast_around(number: int, kind: np.dtype[Any]) -> Callable[..., Model]:
         return model_of(nodes, weights, [8, 8], dtype=number, out_dtype=number)
 
     return scaled
+
+
+@pytest.mark.parametrize(("share", "agrees"), [(0.9, True), (1.1, False)])
+@pytest.mark.parametrize("bound", ["largest", "mean", "truth", "within"])
+def test_the_bound_is_the_one_that_is_stated(bound: str, share: float, agrees: bool) -> None:
+    count, within, error_of_original = 4096, 1e-2 if bound == "within" else 0.0, 1e-3
+    x = np.linspace(1, 2, count, endpoint=False, dtype=np.float32)
+    original = model_of([helper.make_node("Relu", ["x"], ["y"])], {}, [count])
+    evidence = gather(original, [{"x": x}])
+    evidence.widen(0)
+    noise, rounding = noise_of(evidence, 0, "y", 0), 2.0**-24
+    moved = np.zeros(count)
+    if bound == "mean":
+        moved[:] = share * (2 + 6 / 64) * (noise.rms + rounding * math.sqrt(np.mean(np.square(x))))
+    elif bound == "truth":
+        evidence.truth = {"y": x.astype(np.float64) + error_of_original}
+        moved[:] = error_of_original - share * 2 * error_of_original
+    else:
+        moved[0] = share * (8 * noise.largest + 8 * rounding * x.max() + within * x.max())
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Add", ["r", "moved"], ["y"])]
+    new = model_of(nodes, {"moved": moved.astype(np.float32)}, [count])
+    verdict = verify(original, new, [{"x": x}], within=within, evidence=evidence)
+    assert verdict.agree == agrees, verdict.reason
 
 
 def test_one_evidence_serves_several_new_models() -> None:
