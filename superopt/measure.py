@@ -1,4 +1,4 @@
-"""Latencies of whole models in onnxruntime, run in turn on the same inputs, and tests of which is slower.
+"""Latencies of calls that run in turn, of whole models mostly, and tests of which is slower.
 
 The test is the exact one-sided sign test on paired rounds. In each round every model runs once, one right after the
 other, so that what else the machine does hits all of them alike; if the median of the ratio of two latencies is at most

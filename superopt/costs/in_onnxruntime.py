@@ -1,4 +1,4 @@
-"""Instances in onnxruntime.
+"""Operator instances timed in onnxruntime, by any of its execution providers.
 
 The CPU's provider optimizes an instance's model once, as it would the operators in a whole model, and writes what it
 made of it. Of that, conversions into the blocked layout and out of it are taken off the ends: between operators that

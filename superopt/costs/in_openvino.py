@@ -1,4 +1,4 @@
-"""Instances in OpenVINO, on the CPU, through its own Python package (the extra ``superopt[openvino]``).
+"""Operator instances timed in OpenVINO, on the CPU, through its own Python package (the extra ``superopt[openvino]``).
 
 A model is compiled for latency, on the threads asked for, and computes in the types that it is written in (without
 being asked, OpenVINO takes bfloat16 for float32 where the processor has it). It cannot be asked for a graph that is

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from superopt.engine.eclasses import EGraph
 from superopt.explanation.application import Key
+from superopt.explanation.numbering import post_order
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Attrs, Node, TermGraph
 
 _Term: TypeAlias = tuple[str, Attrs, tuple[int, ...]]
@@ -165,23 +166,9 @@ class Cells:
         self._undo.append(lambda: setattr(made, "args", before))
         made.args = args
 
-    def below(self, starts: Iterable[int]) -> dict[int, None]:
+    def below(self, starts: Iterable[int]) -> list[int]:
         """The cells that these are made of, themselves included; arguments come before who uses them."""
-        done: dict[int, None] = {}
-        for start in starts:
-            stack = [self.now(start)]
-            while stack:
-                cell = stack[-1]
-                if cell in done:
-                    stack.pop()
-                    continue
-                waiting = [arg for arg in self.args(cell) if arg != ABSENT and arg not in done]
-                if waiting:
-                    stack.extend(reversed(waiting))
-                    continue
-                done[cell] = None
-                stack.pop()
-        return done
+        return post_order([self.now(start) for start in starts], self.args)
 
     def running(self) -> int:
         """How many operators run with the model: those that are not constant."""
@@ -204,7 +191,7 @@ class Cells:
     def graph(self, roots: Sequence[int] | None = None) -> TermGraph:
         """What the cells compute, as a graph: terms in the order in which the roots reach them."""
         heads = self.roots if roots is None else [self.now(root) for root in roots]
-        order = list(self.below(heads))
+        order = self.below(heads)
         place = {cell: index for index, cell in enumerate(order)}
         nodes, types = [], []
         for cell in order:

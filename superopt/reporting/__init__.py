@@ -1,1 +1,1 @@
-"""What a run did, put together as ``report`` has it, and rendered as text."""
+"""What superopt tells: the report of a run put together, and every other document, each with its text."""

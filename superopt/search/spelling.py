@@ -1,5 +1,8 @@
-"""Sums written so that the runtime does not lose by what it fuses: it makes one kernel of an Add and the normalization
-after it, slower than the two, and does not ask whether it gains; a Sum it does not know there."""
+"""Sums written so that the runtime does not lose by what it fuses.
+
+It makes one kernel of an Add and the normalization after it, slower than the two, and does not ask whether it gains; a
+Sum it does not know there.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,7 @@ from superopt.extraction import Extraction
 from superopt.terms import Node
 
 
-def respelled(
-    extraction: Extraction, egraph: EGraph, cost_model: CostModel, sizes: Mapping[str, int]
-) -> Extraction:  # fmt: skip
+def respelled(extraction: Extraction, egraph: EGraph, cost_model: CostModel, sizes: Mapping[str, int]) -> Extraction:
     """The choice with Adds that are part of what is fused written as Sums, where rules have made these of the same
     class, form by form wherever the whole costs less then. Extraction itself takes what is fused for an offer."""
     graph = extraction.graph

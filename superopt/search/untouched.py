@@ -1,5 +1,8 @@
-"""What has to stay as it was for a result to be right, where no rule is guilty: a model that is exact by luck, or wrong
-beyond what its numbers can hold, allows no other order in one place, and all the good there is in the others."""
+"""What has to stay as it was for a result to be right, where no rule is guilty.
+
+A model that is exact by luck, or wrong beyond what its numbers can hold, allows no other order in one place, and all
+the good there is in the others.
+"""
 
 from __future__ import annotations
 
