@@ -61,7 +61,7 @@ def largest(graph: TermGraph, place: int) -> float:
     """Beyond which magnitude a root of a graph may have overflowed."""
     kind = graph.types[graph.roots[place]]
     dtype = kind.dtype if isinstance(kind, TensorType) else ""
-    return {"float16": 3e4, "bfloat16": 1e38}.get(dtype, 1e38)
+    return {"float16": 3e4, "float64": 1e300}.get(dtype, 1e38)
 
 
 def stated(rule: Rule, value: NDArray[np.float64], finite: NDArray[np.bool_]) -> NDArray[np.float64]:

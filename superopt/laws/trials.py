@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superopt.laws.instances_clues import clues_of, parts_of
 from superopt.laws.instances_content import opposed, signed_zeros, special
-from superopt.rules import Rule
+from superopt.rules import Number, Rule
 from superopt.terms import TermGraph
 
 Array = NDArray[np.generic]
 
 GROWING = frozenset({"Exp", "Pow", "Sinh", "Cosh"})
 """Operators by which moderate numbers get out of range."""
+
+FAR = 8.0
+"""From where on a number that a rule's text names may lie beyond what is drawn anyway."""
 
 
 def trials(
@@ -29,8 +34,52 @@ def trials(
         yield {n: signed_zeros(a, generator) if n in free else a for n, a in arrays.items()}
     if exact and floats:
         yield {n: at_brinks(a, generator) if n in free else a for n, a in arrays.items()}
+    if exact and sum(arrays[n].dtype.kind == "f" for n in free) > 1:
+        # Strewn in, two infinities hardly ever meet.
+        yield {n: extreme(a, generator, rule.ignoring) if n in free else a for n, a in arrays.items()}
     if not exact and any(node.op in GROWING for node in right.nodes):
         yield {n: opposed(a, generator) if n in free else a for n, a in arrays.items()}
+    if exact:
+        yield from far_numbers(rule, arrays, free.__contains__, generator)
+
+
+def far_numbers(
+    rule: Rule, arrays: Mapping[str, Array], free: Callable[[str], bool], generator: np.random.Generator
+) -> Iterator[Mapping[str, Array]]:
+    """The contents with floats on both sides of the large numbers that the rule's text names; nothing where it names
+    none."""
+    numbers = _far(rule)
+    if numbers and any(array.dtype.kind == "f" for array in arrays.values()):
+        yield {n: beyond(a, generator, numbers) if free(n) else a for n, a in arrays.items()}
+
+
+@lru_cache(maxsize=4096)
+def _far(rule: Rule) -> tuple[float, ...]:
+    """The magnitudes of large numbers that a rule's text names."""
+    named = [part.value for root in rule.left for part in parts_of(root) if isinstance(part, Number)]
+    return tuple(sorted({abs(float(number)) for number in (*named, *clues_of(rule).numbers) if abs(number) >= FAR}))
+
+
+def beyond(array: Array, generator: np.random.Generator, numbers: tuple[float, ...]) -> Array:
+    """Floats of the same type on both sides of each of the numbers and of its negative. Anything else as it is."""
+    if array.dtype.kind != "f":
+        return array
+    near = [number * factor for number in numbers for factor in (0.5, 1.0, 1.005, 1.125, 2.0, 16.0)]
+    near = [number for number in near if number <= float(np.finfo(array.dtype.name).max)]
+    signs = generator.choice((-1.0, 1.0), array.shape)
+    return np.asarray(signs * generator.choice(np.asarray(near or [1.0]), array.shape), array.dtype)
+
+
+def extreme(array: Array, generator: np.random.Generator, excused: tuple[str, ...]) -> Array:
+    """Zeros, ones and what is no number in the place of a float array's numbers, so many that any two of them meet in
+    two arrays. Anything else as it is."""
+    if array.dtype.kind != "f":
+        return array
+    values = [0.0, 1.0]
+    values += [] if "signed-zero" in excused else [-0.0]
+    values += [] if "infinity" in excused else [np.inf, -np.inf]
+    values += [] if "nan" in excused else [np.nan]
+    return np.asarray(generator.choice(np.asarray(values), array.shape), array.dtype)
 
 
 def at_brinks(array: Array, generator: np.random.Generator) -> Array:
