@@ -121,10 +121,10 @@ def flattened_to(value: Value, axis: int) -> Ints:
     if not all(isinstance(dim, int) for dim in columns):
         raise Unknown("the columns are not a number")
     width = prod(value.dim(place) for place in range(axis, value.rank))
-    if axis == 1:
+    if axis == 1 and width:
         return (0, width)
-    if not all(isinstance(dim, int) for dim in rows) or not width:
-        raise Unknown("the rows are not a number")
+    if not all(isinstance(dim, int) for dim in rows) or not width or 0 in rows:
+        raise Unknown("the rows are not a number, or there is nothing")
     return (prod(value.dim(place) for place in range(axis)), width)
 
 

@@ -130,6 +130,12 @@ def lossless(source: str, target: str) -> bool:
 
 
 @predicate()
+def common(dtype: str) -> bool:
+    """An element type that operators take: no number of less than 8 bits, and no float of 8."""
+    return dtype in (*FLOATS, *SIGNED, *UNSIGNED, "bool")
+
+
+@predicate()
 def value_cast(source: str, through: str, target: str) -> bool:
     """Casting by way of ``through`` is casting at once: the first step is lossless, and the second does not depend on
     how a value is represented (no strings; no floating point to integer, which is undefined out of range)."""

@@ -16,7 +16,8 @@ from superopt.explanation.application import Application
 from superopt.explanation.retyped import retyped
 from superopt.instantiate import instantiate
 from superopt.laws.instances import Instance
-from superopt.laws.judge import Finding, judge_pair
+from superopt.laws.judge import judge_pair
+from superopt.laws.sides import Finding
 from superopt.operators import dtype_name
 from superopt.terms import TensorType, TermGraph, ValueType
 from superopt.values import Unknown, Value

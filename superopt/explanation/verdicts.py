@@ -21,7 +21,8 @@ from superopt.explanation.retyped import both, input_types, with_numbers
 from superopt.expressions import Bound
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import described
-from superopt.laws.judge import Finding, judge_pair
+from superopt.laws.judge import judge_pair
+from superopt.laws.sides import Finding
 from superopt.operators import numpy_dtype
 from superopt.rules import NUMERIC_CLASSES, Excuse, NumericClass, Rule, RuleSet
 from superopt.terms import OPAQUE, TensorType, TermGraph, ValueType

@@ -134,8 +134,11 @@ def _swish(algebra: Algebra, attrs: Attrs, args: Args) -> Array:
 
 @kernel("Cast")
 def _cast(algebra: Algebra, attrs: Attrs, args: Args) -> Array:
-    """Between floats nothing happens: over the reals a cast only rounds."""
+    """Between floats of 16 bits and more nothing happens: over the reals a cast only rounds."""
     x, to = given("Cast", args, 0), string(attrs, "to")
+    if to.startswith(_EIGHT_BITS):
+        algebra.compares(f"Cast to {to}")
+        return _to_eight_bits(x, to, saturate=bool(integer(attrs, "saturate")))
     if "float" in to:
         if algebra.exact:
             return x.astype(np.int64, copy=False)
@@ -146,6 +149,18 @@ def _cast(algebra: Algebra, attrs: Attrs, args: Args) -> Array:
     if to == "string" or x.dtype.kind in "OUS":
         raise EvaluationError(f"Cast from {x.dtype} to {to} has no kernel")
     return _to_integer(x, to)
+
+
+_EIGHT_BITS = ("float8e4m3", "float8e5m2")
+
+
+def _to_eight_bits(x: Array, to: str, *, saturate: bool) -> Array:
+    """Rounded, since three bits of a number are another number; beyond the largest it is that, or none."""
+    dtype, value = dtype_of(to), x.astype(np.float64)
+    if saturate:
+        most = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
+        value = np.clip(value, -most, most)
+    return np.asarray(value.astype(dtype).astype(np.float64))
 
 
 def _to_integer(x: Array, to: str) -> Array:

@@ -16,21 +16,31 @@ from typing import TypeAlias
 import numpy as np
 
 from superopt.kernels import FLOAT64, evaluate_graph
-from superopt.laws.error_steps import DISCRETE, MOVES, ROUNDOFF, Array, Call, Float, added, few_bits, of_rounding
+from superopt.laws.error_steps import DISCRETE, ROUNDOFF, Array, Call, Float, added, few_bits, moves, of_rounding
 from superopt.operators import named
 from superopt.terms import ABSENT, CONST, INPUT, PROJECT, Node, TensorType, TermGraph
 
-__all__ = ["ROUNDOFF", "Bounded", "Traced", "bounded", "few_bits", "rounds_alike", "trace"]
+__all__ = ["ROUNDOFF", "Bounded", "Traced", "bounded", "few_bits", "rounds_alike", "rounds_each", "trace"]
 
-_ROUNDED_ALIKE = MOVES | DISCRETE | frozenset(named(lambda form: form.exact))
+_ROUNDED_ALIKE = DISCRETE | {INPUT, CONST, PROJECT, "DequantizeLinear"} | frozenset(named(lambda form: form.exact))
+_ROUNDED_ONCE = frozenset({"Add", "Sub", "Mul", "Div", "Reciprocal", "Sqrt"})
 
 
 def rounds_alike(graph: TermGraph) -> bool:
-    """Whether every runtime computes the same: floats come from rounding to a type alone, which has one result."""
+    """Whether every runtime computes the same: floats come from rounding to a type alone, which has one result, and so
+    has the product of a scale and an integer."""
     kinds = (kind if isinstance(kind, tuple) else (kind,) for kind in graph.types)
     floats = [any(isinstance(part, TensorType) and part.dtype in ROUNDOFF for part in parts) for parts in kinds]
-    known = {INPUT, CONST, PROJECT, *_ROUNDED_ALIKE}
-    return all(node.op in known for node, float_valued in zip(graph.nodes, floats, strict=True) if float_valued)
+    return all(
+        node.op in _ROUNDED_ALIKE or moves(node)
+        for node, float_valued in zip(graph.nodes, floats, strict=True)
+        if float_valued
+    )
+
+
+def rounds_each(graph: TermGraph) -> bool:
+    """Whether every operator has one result by the standard of arithmetic: what its real value is rounded to."""
+    return all(node.op in _ROUNDED_ALIKE or node.op in _ROUNDED_ONCE or moves(node) for node in graph.nodes)
 
 
 @dataclass(frozen=True)

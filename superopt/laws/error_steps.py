@@ -88,6 +88,11 @@ class Call:
         return apply(self.node.op, attrs or self.node.attrs, args, FLOAT64)[0].astype(np.float64)
 
 
+def moves(node: Node) -> bool:
+    """Whether an operator moves or chooses elements, as it is applied here."""
+    return node.op in MOVES and node.attrs.get("reduction") not in ("add", "mul")
+
+
 def _moved(call: Call) -> tuple[Float, ...]:
     """Errors move as the values do; the largest operand's error bounds that of a maximum."""
     errs: list[Array | None] = [
@@ -102,17 +107,44 @@ def _moved(call: Call) -> tuple[Float, ...]:
         return (apply("Max", Attrs(), errs, FLOAT64)[0],)
     if call.node.op in ("ReduceMax", "ReduceMin"):
         return (apply("ReduceMax", call.node.attrs, errs, FLOAT64)[0],)
+    if call.node.attrs.get("reduction") == "min":
+        return (call.of(errs, call.node.attrs.replaced(reduction="max")),)
     results = apply(call.node.op, call.node.attrs, errs, FLOAT64)
     return tuple(np.maximum(result, 0.0) for result in results)
 
 
+def _of_one_rounding(call: Call) -> Float:
+    """What rounding adds to a sum, a difference, a product or a quotient: nothing where the type has the very number,
+    so that a tie among such numbers is one in every runtime."""
+    bound = call.unit * call.result() + (_tiny(call) if call.node.op in ("Mul", "Div") else 0.0)
+    dtype = next((name for name, unit in ROUNDOFF.items() if unit == call.unit), "")
+    if not call.unmoved or call.out is None or not dtype:
+        return bound
+    a, b = (np.zeros(()) if arg is None else arg.astype(np.float64) for arg in call.args)
+    out = call.out.astype(np.float64)
+    # Of numbers with 24 bits float64 has the product.
+    exact = _is_of("float32", a) & _is_of("float32", b) & _is_of("float32", out) & _is_of(dtype, out)
+    match call.node.op:
+        case "Add":
+            exact = exact & (out - a == b) & (out - b == a)
+        case "Sub":
+            exact = exact & (a - out == b) & (out + b == a)
+        case "Div":
+            exact = exact & (out * b == a)
+    return np.where(exact, 0.0, bound)
+
+
+def _is_of(dtype: str, value: Float) -> NDArray[np.bool_]:
+    return np.asarray(value.astype(numpy_dtype(dtype)).astype(np.float64) == value)
+
+
 def _sum(call: Call) -> Float:
-    return call.err(0) + call.err(1) + call.unit * call.result()
+    return call.err(0) + call.err(1) + _of_one_rounding(call)
 
 
 def _product(call: Call) -> Float:
     a, b, da, db = call.arg(0), call.arg(1), call.err(0), call.err(1)
-    return a * db + b * da + da * db + call.unit * call.result() + _tiny(call)
+    return a * db + b * da + da * db + _of_one_rounding(call)
 
 
 def _quotient(call: Call) -> Float:
@@ -120,7 +152,7 @@ def _quotient(call: Call) -> Float:
     inherited = (call.err(0) + call.result() * call.err(1)) / np.where(room > 0, room, np.nan)
     # By what is zero and not for rounding, the quotient is infinite and not for rounding.
     inherited = np.where((call.arg(1) == 0) & (call.err(1) == 0), 0.0, inherited)
-    return np.nan_to_num(inherited, nan=np.inf, posinf=np.inf) + call.unit * call.result() + _tiny(call)
+    return np.nan_to_num(inherited, nan=np.inf, posinf=np.inf) + _of_one_rounding(call)
 
 
 def _same(call: Call) -> Float:
@@ -302,12 +334,12 @@ _RULES: Mapping[str, Callable[[Call], Float]] = {
 
 def added(call: Call, dtype: str) -> tuple[Float, ...]:
     """The errors of an operator's outputs, the first of which has this element type."""
-    if call.unmoved and call.node.op in MOVES:
+    if call.unmoved and moves(call.node):
         if call.out is not None:
             return (np.zeros(call.out.shape),)
         results = apply(call.node.op, call.node.attrs, call.args, FLOAT64)
         return tuple(np.zeros(result.shape) for result in results)
-    if call.node.op in MOVES:
+    if moves(call.node):
         return _moved(call)
     if dtype not in ROUNDOFF or call.node.op in DISCRETE:
         return (np.where(_deviation(call) > 0, np.inf, 0.0),)

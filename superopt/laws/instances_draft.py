@@ -118,6 +118,9 @@ class _Inner:
 
 def _variable(name: str, draft: Draft, wanted: TensorType) -> TensorType:
     if name not in draft.types:
+        if wanted.dtype not in DTYPES:
+            # No array has it: only operators make it.
+            wanted = TensorType(draft.dice.dtype, wanted.shape)
         if not draft.dice.fits(wanted):
             raise Rejected(f"{wanted} is too large")
         if name in draft.numbers and not has_number(wanted.dtype, draft.numbers[name]):

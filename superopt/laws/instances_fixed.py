@@ -14,7 +14,6 @@ from superopt.operators import operator
 from superopt.rules import Apply, Rule
 
 FIXED: Mapping[tuple[str, str], str] = {
-    ("Cast", "saturate"): "what is out of range of an 8-bit float",
     ("Cast", "round_mode"): "rounding to a float that is an exponent alone",
     ("QuantizeLinear", "saturate"): "what is out of range of an 8-bit float",
     ("QuantizeLinear", "precision"): "the element type in which is divided",

@@ -67,6 +67,11 @@ def _slice(request: Request, dice: Dice) -> Proposal:
     x, out = request.shape(0), request.hinted
     if x is None:
         x = tuple(dim + dice.between(0, 3) for dim in out) if out else dice.shape(1, 4)
+    if request.shape(0) is None and request.ints("steps") == (2, 2) and dice.chance(0.7):
+        # Every second place of two axes, as often as not of all there are: as many for each phase.
+        x = (*dice.shape(1, 2), 2 * dice.between(1, 3), 2 * dice.between(1, 3))
+        axes = request.ints("axes") or (len(x) - 2, len(x) - 1)
+        return Proposal([x], {"axes": axes, "starts": (0, 0), "ends": tuple(x[-2:]), "steps": (2, 2)})
     axes = (
         request.ints("axes")
         or tuple(axis for axis in range(len(x)) if dice.chance(0.5))
@@ -190,7 +195,8 @@ def _squeeze(request: Request, dice: Dice) -> Proposal:
 def _unsqueeze(request: Request, dice: Dice) -> Proposal:
     x, axes, out = request.shape(0), request.ints("axes"), request.hinted
     if x is None and out is not None:
-        ones = axes or tuple(axis for axis, dim in enumerate(out) if dim == 1)
+        # Some may have been there.
+        ones = axes or tuple(axis for axis, dim in enumerate(out) if dim == 1 and not dice.chance(0.25))
         return Proposal([tuple(dim for axis, dim in enumerate(out) if axis not in ones)], {"axes": ones})
     x = x if x is not None else dice.shape(0, 3)
     kind = dice.random.random()

@@ -120,9 +120,21 @@ def _where(request: Request, dice: Dice) -> Proposal:
 
 def _cast(request: Request, dice: Dice) -> Proposal:
     to = request.hint.dtype if request.hint is not None else dice.any_dtype(DTYPES, even=dice.chance(0.5))
-    proposal = Proposal([_fresh(request, dice)], {"to": to, "saturate": 1, "round_mode": "up"})
-    proposal.dtypes[0] = dice.any_dtype(DTYPES)
+    if "saturate" not in request.attrs and dice.chance(0.4):
+        to = dice.pick(_EIGHT_BITS)
+    elif request.hint is None and dice.chance(0.15):
+        to = dice.pick(_NARROW)
+    # Runtimes refuse it for others.
+    saturate = dice.pick((0, 1)) if to in _EIGHT_BITS else 1
+    proposal = Proposal([_fresh(request, dice)], {"to": to, "saturate": saturate, "round_mode": "up"})
+    # What is no operator cannot be of a narrow type: that is asked for in vain there.
+    proposal.dtypes[0] = dice.pick(_NARROW) if dice.chance(0.25) else dice.any_dtype(DTYPES)
     return proposal
+
+
+_EIGHT_BITS = ("float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz")
+_NARROW = ("bfloat16", "int4", "uint4", *_EIGHT_BITS)
+"""Element types that runtimes make of others and of which they make others, and that numpy does not have."""
 
 
 def _with_axis(request: Request, dice: Dice) -> Proposal:

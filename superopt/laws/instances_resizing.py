@@ -28,7 +28,7 @@ def _resize(request: Request, dice: Dice) -> Proposal:
         "mode": dice.pick(("nearest", "linear", "cubic")),
         "coordinate_transformation_mode": dice.pick(_COORDINATES),
         "nearest_mode": dice.pick(("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
-        "cubic_coeff_a": dice.pick((-0.75, -0.5)),
+        "cubic_coeff_a": dice.pick((-0.75, -0.5, -0.625)),
     }
     return Proposal([x], attrs)
 

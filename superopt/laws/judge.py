@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,45 +10,18 @@ from numpy.typing import NDArray
 from superopt.errors import EvaluationError, InferenceError
 from superopt.kernels import FLOAT64, DivisionFault, NotInRing, evaluate_graph, modular
 from superopt.laws.differences import equal_bits, first_of, identical, largest, same_type, stated
-from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, rounds_alike, trace
+from superopt.laws.error_bounds import ROUNDOFF, Bounded
 from superopt.laws.instances import Instance
-from superopt.laws.instances_content import LARGE_ROUNDS, large_integers, whole
-from superopt.laws.runtime import Program, program, run
-from superopt.laws.trials import trials
+from superopt.laws.instances_content import whole
+from superopt.laws.runtime import run
+from superopt.laws.short_types import rounded
+from superopt.laws.sides import SILENT, Finding, Sides, Verdict
+from superopt.laws.trials import far_numbers, trials
 from superopt.laws.variants import Variant
-from superopt.operators import named
-from superopt.rules import Rule
-from superopt.terms import CONST, INPUT, PROJECT, TensorType, TermGraph
+from superopt.terms import TermGraph
 from superopt.values import Unknown, Value
 
 Array = NDArray[np.generic]
-Part = Literal["fires", "typed", "agrees", "not vacuous", "each when is needed", "can be checked"]
-
-RING = frozenset(named(lambda form: form.made in ("moved", "summed", "bilinear") or form.arithmetic))
-"""Operators that are what they are in any ring: two sides made of these alone that differ there are not equal."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """How an instance breaks the rule's promise: which part, by which evidence, and both values there."""
-
-    part: Part
-    evidence: str
-    instance: Instance
-    right: TermGraph | None = None
-    left_value: Array | None = None
-    right_value: Array | None = None
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What an instance says: a finding, or none; ``telling`` where a wrong rule would have shown."""
-
-    finding: Finding | None
-    telling: bool
-
-
-SILENT = Verdict(None, False)
 
 
 def judge(instance: Instance) -> Verdict:
@@ -83,7 +52,7 @@ def judge_sides(instance: Instance, right: TermGraph, *, thorough: bool = True) 
         if not same_type(instance.left.types[mine], right.types[other]):
             evidence = f"types differ: {instance.left.types[mine]} on the left, {right.types[other]} on the right"
             return Verdict(Finding("typed", evidence, instance, right), True)
-    sides = _Sides(instance, right)
+    sides = Sides(instance, right)
     with np.errstate(all="ignore"):
         try:
             real = (_in_ring(sides) if sides.in_ring else None) or SILENT
@@ -100,7 +69,7 @@ def judge_sides(instance: Instance, right: TermGraph, *, thorough: bool = True) 
         return Verdict(ran.finding, real.telling or ran.telling or _tells(sides))
 
 
-def _tells(sides: _Sides) -> bool:
+def _tells(sides: Sides) -> bool:
     """Whether an instance on which nothing differs says something, where no comparison so far needed to know that."""
     try:
         return _in_ring(sides) is not None or _evaluated(sides, sides.instance.arrays).telling
@@ -111,7 +80,7 @@ def _tells(sides: _Sides) -> bool:
 def judge_large(instance: Instance) -> Verdict:
     """Whether the bits are the same at large sizes, where kernels block and vectorize differently."""
     try:
-        return _in_runtime(_Sides(instance, instance.right()), specials=False, told=True)
+        return _in_runtime(Sides(instance, instance.right()), specials=False, told=True)
     except (Unknown, InferenceError):
         return SILENT
 
@@ -121,88 +90,13 @@ def judge_pair(instance: Instance, right: TermGraph) -> Verdict:
 
     Raises EvaluationError where a side cannot be computed.
     """
-    sides = _Sides(instance, right)
+    sides = Sides(instance, right)
     with np.errstate(all="ignore"):
         ran = _in_runtime(sides, specials=False, told=False)
         return ran if ran.telling or ran.finding is not None else _over_reals(sides, specials=False)
 
 
-@dataclass(frozen=True)
-class _Sides:
-    instance: Instance
-    right: TermGraph
-
-    @property
-    def rule(self) -> Rule:
-        return self.instance.rule
-
-    @cached_property
-    def in_ring(self) -> bool:
-        """Whether both sides are what they are in any ring."""
-        return _is_ring(self.instance.left) and _is_ring(self.right)
-
-    @cached_property
-    def alike(self) -> bool:
-        """Whether both sides are computed alike by every runtime."""
-        return rounds_alike(self.instance.left) and rounds_alike(self.right)
-
-    @cached_property
-    def program(self) -> Program:
-        """Both sides, for the runtime."""
-        return program({"left": self.instance.left, "right": self.right})
-
-    @property
-    def generator(self) -> np.random.Generator:
-        return np.random.default_rng(zlib.crc32(self.instance.signature.encode()))
-
-    def finding(self, evidence: str, arrays: Mapping[str, Array], left: Array, right: Array) -> Verdict:
-        shown = replace(self.instance, arrays=arrays)
-        return Verdict(Finding("agrees", evidence, shown, self.right, left, right), True)
-
-    @cached_property
-    def rounded(self) -> frozenset[str]:
-        """Constants that conditions look at: they stand for whatever number rounds to them (1/6, the root of 2)."""
-        return frozenset(name for name in self.instance.arrays if not self.free(name))
-
-    def free(self, name: str) -> bool:
-        """Whether this variable's content may be replaced: no condition or attribute looks at it."""
-        value = self.instance.binding[name]
-        return (isinstance(value, Value) and value.load is None) or name in self.instance.unread
-
-    @cached_property
-    def _traces(self) -> dict[tuple[str, int], tuple[Mapping[str, Array], Traced]]:
-        return {}
-
-    def bounded(self, side: str, arrays: Mapping[str, Array], roundoff: float | None) -> list[Bounded]:
-        """The values of a side with bounds; these very arrays are evaluated once, whatever the roundoff."""
-        graph = self.instance.left if side == "left" else self.right
-        return bounded(graph, arrays, roundoff, self.rounded, self.traced(side, arrays))
-
-    def traced(self, side: str, arrays: Mapping[str, Array]) -> Traced:
-        """What these very arrays come to on a side in float64, computed once. Raises EvaluationError."""
-        key = (side, id(arrays))
-        if key not in self._traces:
-            # The arrays are kept with what they came to, so that no others take their place in memory.
-            graph = self.instance.left if side == "left" else self.right
-            self._traces[key] = (arrays, trace(graph, arrays))
-        return self._traces[key][1]
-
-    @cached_property
-    def with_large_integers(self) -> Sequence[Mapping[str, Array]]:
-        """The contents with large integers for small ones, in several ways; nothing where no integers are free."""
-        made: list[Mapping[str, Array]] = []
-        names = [
-            name for name, array in self.instance.arrays.items()
-            if array.dtype.kind in "iu" and self.free(name) and name not in self.instance.bounds
-        ]  # fmt: skip
-        generator = self.generator
-        for number in range(LARGE_ROUNDS if names else 0):
-            arrays = self.instance.arrays
-            made.append({**arrays, **{name: large_integers(arrays[name], generator, number) for name in names}})
-        return made
-
-
-def _in_ring(sides: _Sides) -> Verdict | None:
+def _in_ring(sides: Sides) -> Verdict | None:
     """Agreement modulo a prime; None where the operators have no meaning there or nothing follows."""
     generator = sides.generator
     algebra = modular(seed=int(generator.integers(1 << 30)))
@@ -223,29 +117,15 @@ def _in_ring(sides: _Sides) -> Verdict | None:
     return Verdict(None, True)
 
 
-def _is_ring(graph: TermGraph) -> bool:
-    """Whether everything in a graph is exact in a ring, the constants that rules make included."""
-    for node, kind in zip(graph.nodes, graph.types, strict=True):
-        whole = isinstance(kind, TensorType) and kind.dtype not in ROUNDOFF
-        if node.op == CONST:
-            if not np.all(few_bits(graph.constants[str(node.attrs["key"])].array().astype(np.float64))):
-                return False
-            continue
-        # A division of integers truncates, which no ring does.
-        if node.op not in (*RING, INPUT, PROJECT) or (whole and node.op in ("Div", "Reciprocal")):
-            return False
-    return True
-
-
-def _over_reals(sides: _Sides, specials: bool, *, told: bool = False) -> Verdict:
+def _over_reals(sides: Sides, specials: bool, *, told: bool = False) -> Verdict:
     """Agreement in float64 within what rounding in float64 explains; and no operand's NaN or infinity is lost."""
     arrays = sides.instance.arrays
     found = _evaluated(sides, arrays, told=told)
     if found.finding is not None or not specials:
         return found
-    for large in sides.with_large_integers:
+    for other in (*sides.with_large_integers, *far_numbers(sides.rule, arrays, sides.free, sides.generator)):
         try:
-            there = _evaluated(sides, large, told=True)
+            there = _evaluated(sides, other, told=True)
         except EvaluationError:
             continue  # The left side has no value there.
         if there.finding is not None:
@@ -266,7 +146,7 @@ def _over_reals(sides: _Sides, specials: bool, *, told: bool = False) -> Verdict
     return found
 
 
-def _evaluated(sides: _Sides, arrays: Mapping[str, Array], *, told: bool = False) -> Verdict:
+def _evaluated(sides: Sides, arrays: Mapping[str, Array], *, told: bool = False) -> Verdict:
     """Agreement in float64. Raises EvaluationError where the left side has no value, or the right side no kernel.
 
     Where it need not be ``told`` whether the instance says something, bounds are not asked for what is equal.
@@ -283,9 +163,12 @@ def _evaluated(sides: _Sides, arrays: Mapping[str, Array], *, told: bool = False
     return _compare(sides, "in float64", arrays, left, right)
 
 
-def _lost(sides: _Sides, arrays: Mapping[str, Array], what: str) -> Verdict | None:
-    """A finding where the left side is not finite and the right side is."""
+def _lost(sides: Sides, arrays: Mapping[str, Array], what: str) -> Verdict | None:
+    """A finding where the left side is not finite and the right side is, or where they decide otherwise."""
     left = evaluate_graph(sides.instance.left, arrays, FLOAT64)
+    if any(mine.dtype.kind == "b" for mine in left):
+        decided = _evaluated(sides, arrays, told=True)
+        return None if decided.finding is None else decided
     if all(mine.dtype.kind != "f" or np.all(np.isfinite(mine)) for mine in left):
         return None
     right = evaluate_graph(sides.right, arrays, FLOAT64)
@@ -300,7 +183,7 @@ def _lost(sides: _Sides, arrays: Mapping[str, Array], what: str) -> Verdict | No
 
 
 def _compare(
-    sides: _Sides, where: str, arrays: Mapping[str, Array], left: list[Bounded], right: list[Bounded],
+    sides: Sides, where: str, arrays: Mapping[str, Array], left: list[Bounded], right: list[Bounded],
     values: tuple[list[Array], list[Array]] | None = None,
 ) -> Verdict:  # fmt: skip
     """Whether values differ by no more than their bounds allow; by default the values that have the bounds."""
@@ -309,8 +192,8 @@ def _compare(
     for place, (mine, other) in enumerate(zip(left, right, strict=True)):
         first, second = (mine.value, other.value) if values is None else (values[0][place], values[1][place])
         bound = np.nan_to_num(mine.bound + other.bound, nan=np.inf, posinf=np.inf)
-        if values is not None and first.dtype.kind in "iub" and sides.alike:
-            # What decided it is rounded the same way on both sides, or is no longer the same number.
+        if values is not None and sides.alike:
+            # What is rounded to types alone is rounded the same way everywhere, or is no longer the same number.
             bound = np.zeros_like(bound)
         if first.shape != second.shape:
             return sides.finding(f"different shapes {where}", arrays, first, second)
@@ -338,7 +221,7 @@ def _compare(
     return Verdict(None, telling)
 
 
-def _in_runtime(sides: _Sides, specials: bool, told: bool) -> Verdict:
+def _in_runtime(sides: Sides, specials: bool, told: bool) -> Verdict:
     """Agreement in onnxruntime; it may have been ``told`` already that the instance says something."""
     generator = sides.generator
     full: dict[str, Array] = {}
@@ -358,7 +241,7 @@ def _in_runtime(sides: _Sides, specials: bool, told: bool) -> Verdict:
     return found
 
 
-def _within_bounds(sides: _Sides, arrays: Mapping[str, Array], told: bool) -> Verdict:
+def _within_bounds(sides: Sides, arrays: Mapping[str, Array], told: bool) -> Verdict:
     ran = sides.program.run(arrays)
     if isinstance(ran, str):
         return _refused(sides, arrays, ran)
@@ -372,20 +255,36 @@ def _within_bounds(sides: _Sides, arrays: Mapping[str, Array], told: bool) -> Ve
     return _compare(sides, "in onnxruntime", arrays, left, right, (list(ran["left"]), list(ran["right"])))
 
 
-def _same_bits(sides: _Sides, arrays: Mapping[str, Array], told: bool) -> Verdict:
+def _same_bits(sides: Sides, arrays: Mapping[str, Array], told: bool) -> Verdict:
     ran = sides.program.run(arrays)
-    if isinstance(ran, str):
-        return _refused(sides, arrays, ran)
-    for mine, other in zip(ran["left"], ran["right"], strict=True):
+    found = (
+        _refused(sides, arrays, ran)
+        if isinstance(ran, str)
+        else _equal(sides, "in onnxruntime", arrays, ran["left"], ran["right"])
+    )
+    if found.finding is not None or not sides.short:
+        return found
+    try:
+        left, right = (rounded(graph, arrays) for graph in (sides.instance.left, sides.right))
+    except EvaluationError:
+        return found
+    return _equal(sides, "where every value is rounded to its type", arrays, left, right)
+
+
+def _equal(
+    sides: Sides, where: str, arrays: Mapping[str, Array], left: Sequence[Array], right: Sequence[Array]
+) -> Verdict:
+    """Whether values are the same bit by bit."""
+    for mine, other in zip(left, right, strict=True):
         if mine.shape != other.shape or mine.dtype != other.dtype:
-            return sides.finding("different shapes in onnxruntime", arrays, mine, other)
+            return sides.finding(f"different shapes {where}", arrays, mine, other)
         wrong = ~equal_bits(mine, other, sides.rule)
         if np.any(wrong):
-            return sides.finding(f"different bits in onnxruntime{first_of(wrong, mine, other)}", arrays, mine, other)
+            return sides.finding(f"different bits {where}{first_of(wrong, mine, other)}", arrays, mine, other)
     return Verdict(None, True)
 
 
-def _refused(sides: _Sides, arrays: Mapping[str, Array], message: str) -> Verdict:
+def _refused(sides: Sides, arrays: Mapping[str, Array], message: str) -> Verdict:
     """A finding where the runtime computes the left side but not the right, and not for its element types."""
     alone = run({"left": sides.instance.left}, arrays)
     if isinstance(alone, str) or "NOT_IMPLEMENTED" in message or "INVALID_GRAPH" in message:

@@ -19,10 +19,12 @@ from superopt.laws.exclusion import excluding
 from superopt.laws.instances import Instance, instances, summary
 from superopt.laws.instances_content import described
 from superopt.laws.instances_fixed import unvaried
-from superopt.laws.judge import Finding, Part, judge, judge_large, judge_variant
+from superopt.laws.judge import judge, judge_large, judge_variant
+from superopt.laws.nothing import judge_of_nothing
 from superopt.laws.runtime import model_of, written
+from superopt.laws.sides import Finding, Part
 from superopt.laws.vacancy import reason
-from superopt.laws.variants import in_short_type, with_symbol
+from superopt.laws.variants import in_short_type, of_nothing, with_symbol
 from superopt.rules import Rule
 
 LARGE_POINTS = 3
@@ -135,9 +137,17 @@ def refuted(rule: Rule, *, points: int = 24, seed: int = 0) -> Finding | None:
 
 
 def _of_variants(instance: Instance, number: int) -> Finding | None:
-    """A finding against a variant of an instance: of every second one with a symbol, of some in bfloat16."""
+    """A finding against a variant of an instance: of every second one with a symbol, of the others in bfloat16 or, as
+    of some with a symbol, with nothing for something."""
     variant = with_symbol(instance) if number % 2 else in_short_type(instance) if number % 4 == 0 else None
-    return None if variant is None else judge_variant(variant).finding
+    finding = None if variant is None else judge_variant(variant).finding
+    return finding or (_of_nothing(instance, known=number % 4 == 2) if number % 4 in (1, 2) else None)
+
+
+def _of_nothing(instance: Instance, *, known: bool) -> Finding | None:
+    """A finding where something of an instance has no elements."""
+    variant = of_nothing(instance, known=known)
+    return None if variant is None else judge_of_nothing(variant)
 
 
 def _at_large_sizes(rule: Rule, seed: int, dropped: int | None = None) -> Finding | None:
@@ -162,7 +172,11 @@ def _needed(rule: Rule, index: int, seed: int) -> bool:
         telling += verdict.telling
         if telling == IDLE_POINTS:
             break
-    return telling < IDLE_LEAST or _at_large_sizes(rule, seed, index) is not None
+    if telling < IDLE_LEAST or _at_large_sizes(rule, seed, index) is not None:
+        return True
+    without = replace(rule, when=(*rule.when[:index], *rule.when[index + 1 :]))
+    found = instances(without, points=IDLE_POINTS, seed=seed)
+    return any(_of_nothing(one, known=number % 2 == 0) is not None for number, one in enumerate(found))
 
 
 def _smaller(rule: Rule, finding: Finding, seed: int) -> Finding:

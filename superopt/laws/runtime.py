@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 from superopt.errors import InferenceError
 from superopt.forms import OnnxForm, onnx_form
 from superopt.laws.error_bounds import ROUNDOFF
+from superopt.laws.instances_dice import DTYPES
 from superopt.models.divisions import trapped
 from superopt.operators import NEWEST_OPSET, dtype_number
 from superopt.sessions import CPU, judging_options
@@ -60,8 +61,14 @@ def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.Mo
         for place, root in enumerate(graph.roots):
             kind = graph.types[root]
             output = f"{side}_{place}"
-            nodes.append(helper.make_node("Identity", [names[root][0]], [output]))
-            element = dtype_number(kind.dtype) if isinstance(kind, TensorType) else 0
+            dtype = kind.dtype if isinstance(kind, TensorType) else ""
+            if dtype in DTYPES:
+                nodes.append(helper.make_node("Identity", [names[root][0]], [output]))
+            else:
+                # Of the types that numpy does not have, float32 has every number.
+                dtype = "float32"
+                nodes.append(helper.make_node("Cast", [names[root][0]], [output], to=dtype_number(dtype)))
+            element = dtype_number(dtype)
             shape = kind.shape if typed and isinstance(kind, TensorType) else None
             outputs.append(helper.make_tensor_value_info(output, element, shape))
     declared = [

@@ -1,8 +1,8 @@
-"""Variants of an instance that are not drawn as instances: an element type that runtimes hardly know, and dimensions
-that are symbols.
+"""Variants of an instance that are not drawn as instances: an element type that runtimes hardly know, dimensions that
+are symbols, and dimensions of size zero.
 
 A rule that applies where a dimension is a symbol has to be true whatever the symbol stands for: its attributes are
-computed under the symbol, and both sides are compared at another size.
+computed under the symbol, and both sides are compared at another size, and at zero.
 """
 
 from __future__ import annotations
@@ -56,36 +56,55 @@ def with_symbol(instance: Instance) -> Variant | None:
     """The instance with one size a symbol, which comes to stand for another size; None where the rule does not apply,
     or no other size will do."""
     maker = random.Random(f"symbol/{instance.signature}")
-    shapes = [tensor.shape or () for tensor in _variables(instance).values()]
-    sizes = sorted({dim for shape in shapes for dim in shape if isinstance(dim, int) and dim > 1})
+    sizes = _sizes(instance)
     if not sizes:
         return None
     size = maker.choice(sizes)
     other = maker.choice([count for count in (2, 3, 4, 5, 7) if count != size])
-    typed = _typed(instance, lambda value: _resized(value, size, SYMBOL))
-    if typed is None or typed.problem is not None or typed.right is None:
+    return _at_size(instance, _typed(instance, lambda value: _resized(value, size, SYMBOL)), size, other, Dice(maker))
+
+
+def of_nothing(instance: Instance, *, known: bool) -> Variant | None:
+    """The instance with one size zero: ``known`` to be zero when the rule is applied, or a symbol then; None where the
+    rule does not apply, or nothing has that size."""
+    maker = random.Random(f"nothing/{known}/{instance.signature}")
+    sizes = _sizes(instance)
+    if not sizes:
+        return None
+    size = maker.choice(sizes)
+    typed = _typed(instance, lambda value: _resized(value, size, 0 if known else SYMBOL))
+    return _at_size(instance, typed, size, 0, Dice(maker))
+
+
+def _sizes(instance: Instance) -> list[int]:
+    shapes = [tensor.shape or () for tensor in _variables(instance).values()]
+    return sorted({dim for shape in shapes for dim in shape if isinstance(dim, int) and dim > 1})
+
+
+def _at_size(instance: Instance, typed: Variant | None, size: int, other: int, dice: Dice) -> Variant | None:
+    """A typed variant where what had one size has another."""
+    if typed is None or (other and typed.problem is not None):
         return typed
     binding = {name: _moved(bound, lambda value: _resized(value, size, other)) for name, bound in _items(instance)}
     try:
         left = instantiate(instance.rule.left, binding)
     except (InferenceError, Unknown):
         return None
-    if any(isinstance(kind, TensorType) and not kind.size for kind in left.types):
+    if other and any(isinstance(kind, TensorType) and not kind.size for kind in left.types):
         return None
     arrays = dict(instance.arrays)
-    dice = Dice(maker)
     for name, tensor in _variables(instance).items():
         wanted = binding[name]
         if size in (tensor.shape or ()) and isinstance(wanted, Value) and isinstance(wanted.type, TensorType):
             arrays[name] = content(wanted.type, "plain", dice, (), instance.bounds.get(name))
     sized = replace(instance, binding=binding, arrays=arrays, left=left, signature=f"{instance.signature}\n{other}")
-    try:
-        right = _sized(typed.right, binding)
-    except InferenceError as error:
-        if not _has_value(sized):
-            return None
-        return Variant(sized, None, f"for {SYMBOL} = {other} the right side is not well typed: {error}")
-    return Variant(sized, right, None, judged=True)
+    problem = typed.problem
+    if problem is None and typed.right is not None:
+        try:
+            return Variant(sized, _sized(typed.right, binding), None, judged=True)
+        except InferenceError as error:
+            problem = f"for {SYMBOL} = {other} the right side is not well typed: {error}"
+    return Variant(sized, None, problem) if _has_value(sized) else None
 
 
 def _typed(instance: Instance, change: Callable[[Value], Value]) -> Variant | None:
