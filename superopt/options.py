@@ -199,27 +199,17 @@ def options(**given: Any) -> Options:
         if name not in FIELDS:
             near = get_close_matches(name, FIELDS, n=1)
             raise OptionError(f"{name}: no such option, expected {near[0] if near else 'one of ' + ', '.join(FIELDS)}")
-    read = {name: value for name, value in given.items() if value is not None or name == "max_growth"}
-    for name in ("rules", "without", "ignoring", "custom_op_library"):
+    read = {name: _text(value) for name, value in given.items() if value is not None or name == "max_growth"}
+    for name in ("rules", "without", "ignoring", "cost", "custom_op_library"):
         if name in read:
-            read[name] = _several(read[name])
+            read[name] = tuple(_text(one) for one in _several(read[name]))
     for name in ("without", "ignoring"):
         if name in read:
             _each(name, read[name], (str,), "names")
             read[name] = tuple(part.strip() for one in read[name] for part in one.split(",") if part.strip())
-    if "rules" in read:
-        read["rules"] = tuple(os.fspath(one) if isinstance(one, os.PathLike) else one for one in read["rules"])
-    if "custom_op_library" in read:
-        read["custom_op_library"] = tuple(
-            os.fspath(one) if isinstance(one, os.PathLike) else one for one in read["custom_op_library"]
-        )
     if "cost" in read:
-        costs = [os.fspath(one) if isinstance(one, os.PathLike) else one for one in _several(read["cost"])]
-        costs = [one for place, one in enumerate(costs) if one not in costs[:place]]
+        costs = [one for place, one in enumerate(read["cost"]) if one not in read["cost"][:place]]
         read["cost"] = costs[0] if len(costs) == 1 else tuple(costs)
-    for name in ("inputs", "external_data", "explain"):
-        if isinstance(read.get(name), os.PathLike):
-            read[name] = os.fspath(read[name])
     if isinstance(read.get("limit"), str):
         read["limit"] = parse_limit(read["limit"])
     if "input_shape" in read:
@@ -296,6 +286,11 @@ def _dims(name: str, shape: Any) -> tuple[Any, ...]:
     if isinstance(shape, str) or not isinstance(shape, Iterable):
         raise OptionError(f"input-shape: {name}:{shape} is not a shape, expected a list of whole numbers")
     return tuple(shape)
+
+
+def _text(value: Any) -> Any:
+    """A path as text; all else as it is."""
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _several(value: Any) -> tuple[Any, ...]:

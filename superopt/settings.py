@@ -12,12 +12,12 @@ from superopt.errors import EvaluationError, FeedError
 from superopt.evaluate import check_libraries
 from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import FEEDS, sample
+from superopt.models.byte_counts import stored_bytes
 from superopt.models.model import Model
 from superopt.models.narrow import computes_narrow
 from superopt.options import Options
 from superopt.rule_text import load as load_rules
 from superopt.rules import RuleSet
-from superopt.verification.perturb import weight_bytes
 from superopt.verification.verify_regions import LARGEST_RUN
 
 
@@ -59,7 +59,7 @@ def feeds_of(original: Model, chosen: Options) -> Feeds:
 
     Raises ``FeedError`` where those that were given do not fit.
     """
-    if chosen.verify == "regions" and weight_bytes(original.proto) > LARGEST_RUN:
+    if chosen.verify == "regions" and stored_bytes(original) > LARGEST_RUN:
         return Feeds((), chosen.seed, ("not run as a whole",))
     try:
         exact = chosen.numeric == "exact"

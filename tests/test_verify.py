@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -19,7 +19,7 @@ from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
 from superopt.verification import distance
 from superopt.verification.distance import Spread, class_agreement, error
-from superopt.verification.evidence import gather, multiplications, noise_of
+from superopt.verification.evidence import Evidence, gather, multiplications, noise_of
 from superopt.verification.perturb import perturbed_feed, perturbed_model
 from superopt.verification.verify import Verification, _Judge, verify
 
@@ -340,6 +340,23 @@ def test_the_bound_is_the_one_that_is_stated(bound: str, share: float, agrees: b
     new = model_of(nodes, {"moved": moved.astype(np.float32)}, [count])
     verdict = verify(original, new, [{"x": x}], within=within, evidence=evidence)
     assert verdict.agree == agrees, verdict.reason
+
+
+def test_what_optimizations_make_of_the_new_model_is_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_optimized = Evidence.run_optimized
+
+    def spoiled(evidence: Evidence, model: Model) -> Mapping[int, Any]:
+        found = run_optimized(evidence, model)
+        if model is evidence.model:
+            return found
+        return {place: {name: value * 1.01 for name, value in outputs.items()} for place, outputs in found.items()}
+
+    original, new = network(1, 1.4, fold=False), network(1, 1.4, fold=True)
+    assert judged(original, new).agree
+    monkeypatch.setattr(Evidence, "run_optimized", spoiled)
+    verdict = judged(original, new)
+    assert not verdict.agree
+    assert "with optimizations on" in verdict.reason
 
 
 def test_one_evidence_serves_several_new_models() -> None:

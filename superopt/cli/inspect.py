@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from superopt.cli.exit_codes import OK
@@ -12,8 +11,9 @@ from superopt.cost import load as load_cost_model
 from superopt.cost import model_cost
 from superopt.costs.profile import Profiled, profile
 from superopt.costs.timing import Runtime
+from superopt.costs.whole import ready
 from superopt.errors import EvaluationError
-from superopt.evaluate import Feed, Runner
+from superopt.evaluate import Feed
 from superopt.lowering.lower import lower
 from superopt.measure import measure_calls
 from superopt.models.model import Model, load
@@ -77,6 +77,5 @@ def _titles(given: Sequence[str], names: Sequence[str]) -> list[str]:
 def _timed(model: Model, feed: Feed, threads: int, seconds: float) -> tuple[list[Profiled], float]:
     """What nodes take by the profiler, and what the whole takes without it, in seconds."""
     profiled = profile(model, feed, threads=threads, seconds=seconds / 2)
-    runner = Runner(model, optimized=True, threads=threads)
-    latencies = measure_calls([partial(runner.run, feed)], threads=threads, seconds=seconds / 2)
+    latencies = measure_calls([ready(model, feed, Runtime(threads=threads))], threads=threads, seconds=seconds / 2)
     return profiled, latencies.medians[0]

@@ -14,9 +14,10 @@ from onnx import helper
 
 from superopt.evaluate import RuntimeValue
 from superopt.kernels import is_float
+from superopt.models.byte_counts import stored_bytes
 from superopt.models.model import Model
-from superopt.models.scopes import RANDOM, subgraphs
-from superopt.models.tensors import is_external, tensor_bytes
+from superopt.models.scopes import RANDOM, graphs_in
+from superopt.models.tensors import is_external
 
 _LARGEST_COPY = 1 << 29
 """Bytes above which a model's weights are not copied to be perturbed."""
@@ -26,11 +27,6 @@ _SHORTEST = 9
 
 _SEEDED = RANDOM | {"Dropout"}
 """ONNX's operators that may draw numbers; all of them take a seed."""
-
-
-def weight_bytes(proto: onnx.ModelProto) -> int:
-    """The bytes of a model's initializers; the message itself would have to be written to be measured."""
-    return sum(tensor_bytes(tensor) for tensor in proto.graph.initializer)
 
 
 def perturbed_value(value: RuntimeValue, rng: np.random.Generator, units: int) -> RuntimeValue:
@@ -52,7 +48,7 @@ def perturbed_feed(feed: Mapping[str, RuntimeValue], seed: int, units: int = 1) 
 
 def perturbed_model(model: Model, seed: int, units: int = 1) -> Model | None:
     """The model with its weights moved by units in the last place; None where it has none, or too many to copy."""
-    if weight_bytes(model.proto) > _LARGEST_COPY:
+    if stored_bytes(model) > _LARGEST_COPY:
         return None
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
@@ -100,11 +96,9 @@ def with_seeds(model: Model) -> Model | None:
     """The model with a seed at every random operator, by the name of its output; None where it has no such operator."""
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    stack, found = [proto.graph], False
-    while stack:
-        graph = stack.pop()
+    found = False
+    for graph in graphs_in(proto.graph):
         for node in graph.node:
-            stack.extend(subgraphs(node))
             if node.op_type in _SEEDED and node.domain in ("", "ai.onnx") and node.output:
                 kept = [attribute for attribute in node.attribute if attribute.name != "seed"]
                 number = zlib.crc32(node.output[0].encode()) % 100003 + 1
@@ -117,11 +111,7 @@ def with_seeds(model: Model) -> Model | None:
 
 def has_random(proto: onnx.ModelProto) -> bool:
     """Whether a model holds an operator that draws random numbers, at any depth."""
-    stack = [proto.graph]
-    while stack:
-        graph = stack.pop()
-        for node in graph.node:
-            if node.op_type in _SEEDED and (node.op_type != "Dropout" or len(node.input) > 2):
-                return True
-            stack.extend(subgraphs(node))
+    nodes = (node for graph in graphs_in(proto.graph) for node in graph.node)
+    if any(node.op_type in _SEEDED and (node.op_type != "Dropout" or len(node.input) > 2) for node in nodes):
+        return True
     return any(node.op_type in _SEEDED for function in proto.functions for node in function.node)

@@ -14,13 +14,14 @@ from superopt.errors import EvaluationError, InputError
 from superopt.evaluate import Feed, Runner, RuntimeValue
 from superopt.inputs.feeds import Feeds, as_feeds
 from superopt.inputs.sample import sample
+from superopt.models.byte_counts import stored_bytes
 from superopt.models.inference import tensor_type, value_types
 from superopt.models.model import Model
 from superopt.models.tensors import constant_of_tensor
 from superopt.operators import dtype_name
 from superopt.rules import NumericClass
 from superopt.terms import TensorType
-from superopt.verification.perturb import has_random, weight_bytes, with_seeds
+from superopt.verification.perturb import has_random, with_seeds
 from superopt.verification.regions import Difference, Region, ValueTypes
 from superopt.verification.verify import Verification, verify
 
@@ -177,7 +178,7 @@ def _types(model: Model) -> dict[str, TensorType | onnx.TypeProto | None]:
 
 def _observed(model: Model, names: Sequence[str], feeds: Feeds) -> list[dict[str, RuntimeValue]]:
     """What these values are when the model runs on some feeds; nothing where it does not run, or is too large to."""
-    if not feeds.feeds or feeds.by_terms or weight_bytes(model.proto) > LARGEST_RUN:
+    if not feeds.feeds or feeds.by_terms or stored_bytes(model) > LARGEST_RUN:
         return []
     subject = (with_seeds(model) if has_random(model.proto) else None) or model
     proto = onnx.ModelProto()
