@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,7 @@ import superopt
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
+from superopt.reference import float64_truth
 from superopt.verification import distance
 from superopt.verification.distance import Spread, class_agreement, error
 from superopt.verification.evidence import Evidence, gather, multiplications, noise_of
@@ -340,6 +342,27 @@ def test_the_bound_is_the_one_that_is_stated(bound: str, share: float, agrees: b
     new = model_of(nodes, {"moved": moved.astype(np.float32)}, [count])
     verdict = verify(original, new, [{"x": x}], within=within, evidence=evidence)
     assert verdict.agree == agrees, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "said"),
+    [
+        (lambda value: value * 1.01, "by "),
+        (lambda value: np.where(value == value.max(), np.inf, value), "not finite in the same places"),
+        (lambda value: value[..., 0], "shapes "),
+    ],
+)
+def test_what_the_original_is_far_from_is_not_its_truth(
+    spoiled: Callable[[Array], Array], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def far(*given: Any) -> Any:
+        found = float64_truth(*given)
+        return replace(found, values=tuple(spoiled(value) for value in found.values))
+
+    monkeypatch.setattr("superopt.verification.evidence.float64_truth", far)
+    verdict = judged(network(1, 1.4, fold=False), network(1, 1.4, fold=True))
+    assert verdict.agree, verdict.reason
+    assert verdict.truth.startswith(f"none: float64 and onnxruntime differ beyond rounding on the original: y, {said}")
 
 
 def test_what_optimizations_make_of_the_new_model_is_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
