@@ -11,7 +11,7 @@ import onnx
 from superopt.errors import InferenceError, OptionError
 from superopt.explanation.derivation import Step
 from superopt.explanation.smallest import Smallest
-from superopt.explanation.verdicts import Verdict
+from superopt.explanation.verdicts import StepVerdict
 from superopt.laws.runtime import model_of
 from superopt.report import BeforeAfter
 from superopt.rules import RuleSet
@@ -118,7 +118,7 @@ class ValueNames:
 
 
 def step_document(
-    number: int, step: Step, verdict: Verdict, rules: RuleSet, names: ValueNames, nodes: int
+    number: int, step: Step, verdict: StepVerdict, rules: RuleSet, names: ValueNames, nodes: int
 ) -> StepDocument:
     """A step and how it was judged; ``names`` are those of values in the original."""
     places = step.places or (None,) * len(step.roots)

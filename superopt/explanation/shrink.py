@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from onnx import helper
 
 from superopt.engine.matching import Clash, Match, answer, bind
@@ -15,14 +13,13 @@ from superopt.errors import EvaluationError, InferenceError
 from superopt.explanation.application import Application
 from superopt.explanation.retyped import retyped
 from superopt.instantiate import instantiate
+from superopt.kernels import Array
 from superopt.laws.instances import Instance
 from superopt.laws.judge import judge_pair
 from superopt.laws.sides import Finding
 from superopt.operators import dtype_name
 from superopt.terms import TensorType, TermGraph, ValueType
 from superopt.values import Unknown, Value
-
-Array = NDArray[Any]
 
 MOST_TRIALS = 400
 """How many smaller instances are tried."""

@@ -9,16 +9,15 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superopt.errors import EvaluationError, InferenceError
 from superopt.explanation.constants import ConstantValues
 from superopt.explanation.derivation import Step
 from superopt.explanation.retyped import both, input_types, with_numbers
 from superopt.expressions import Bound
+from superopt.kernels import Array
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import described
 from superopt.laws.judge import judge_pair
@@ -29,8 +28,6 @@ from superopt.terms import OPAQUE, TensorType, TermGraph, ValueType
 from superopt.values import Value
 from superopt.verification.evidence import multiplications
 
-Array = NDArray[Any]
-
 COSTLY = 2e6
 """Multiplications, or elements, above which a step is tried at smaller sizes first."""
 
@@ -38,7 +35,7 @@ _DIVISORS = (32, 16, 8, 4, 2)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StepVerdict:
     """What comparing the sides of a step came to: right, wrong, or None where it could not be told; and how.
 
     ``sizes`` says at which sizes; ``finding`` is what speaks against it.
@@ -66,11 +63,11 @@ class Examiner:
     rules: RuleSet
     sizes: Mapping[str, int]
 
-    def judge(self, step: Step) -> Verdict:
+    def judge(self, step: Step) -> StepVerdict:
         """Whether the sides of a step agree, as its rule promises."""
         instance, after, sizes = self.instance(step)
         if instance is None:
-            return Verdict(None, sizes)
+            return StepVerdict(None, sizes)
         return judged(instance, after, sizes)
 
     def instance(self, step: Step) -> tuple[Instance | None, TermGraph, str]:
@@ -120,18 +117,18 @@ def instance_of(
     return Instance(rule, binding, arrays, left, left.text(), unread)
 
 
-def judged(instance: Instance, after: TermGraph, sizes: str = "as in the model") -> Verdict:
+def judged(instance: Instance, after: TermGraph, sizes: str = "as in the model") -> StepVerdict:
     """Whether the two sides agree in onnxruntime as the rule promises, or else in float64."""
     try:
         verdict = judge_pair(instance, after)
     except (EvaluationError, InferenceError) as error:
-        return Verdict(None, f"not told: {error}", sizes)
+        return StepVerdict(None, f"not told: {error}", sizes)
     if verdict.finding is not None:
-        return Verdict(False, verdict.finding.evidence, sizes, verdict.finding)
+        return StepVerdict(False, verdict.finding.evidence, sizes, verdict.finding)
     if not verdict.telling:
-        return Verdict(None, "not told: no evaluator tells a wrong step from a right one here", sizes)
+        return StepVerdict(None, "not told: no evaluator tells a wrong step from a right one here", sizes)
     bits = instance.rule.numeric == "exact"
-    return Verdict(True, "the same bits" if bits else "as near as rounding explains", sizes)
+    return StepVerdict(True, "the same bits" if bits else "as near as rounding explains", sizes)
 
 
 def _type(value: Array | None, kind: ValueType, sizes: Mapping[str, int]) -> ValueType:
