@@ -1,4 +1,4 @@
-"""``superopt inspect``, ``superopt cost`` and ``superopt measure``: the signatures."""
+"""``superopt inspect``, ``superopt cost`` and ``superopt measure``: the signatures; ``given`` passes options on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``superopt optimize`` and ``superopt verify``: the signatures."""
+"""``superopt optimize`` and ``superopt verify``: the signatures, whose options ``given`` passes on by name."""
 
 from __future__ import annotations
 

@@ -102,7 +102,6 @@ class _Replay:
         self.egraph: EGraph = self.applications.egraph
         self.cells = Cells(self.start, self.egraph)
         self._turns: dict[int, list[Turn]] = {}
-        self._leaps: set[tuple[int, int]] = set()
 
     @property
     def arrived(self) -> bool:
