@@ -1,4 +1,4 @@
-"""``superopt extract``, ``experiment``, ``explain`` and ``bisect``: the signatures, whose options ``given`` passes on."""
+"""``superopt extract``, ``experiment``, ``explain``, ``bisect``: the signatures, whose options ``given`` passes on."""
 
 from __future__ import annotations
 
