@@ -126,6 +126,7 @@ class Search:
     ahead: bool = False
     place: str = ""
     _before: dict[tuple[str, tuple[ValueType, ...]], float] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[str, tuple[EGraph, Kept]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def limits(self) -> Limits:
@@ -253,8 +254,11 @@ class Search:
 
     def extractable(self, egraph: EGraph, cost_model: CostModel) -> Kept:
         """The e-graph as a model is chosen from it: what the cost model's runtime fuses of the original can be chosen
-        as it stands."""
-        return with_groups_kept(egraph, self.graph, cost_model.fusions)
+        as it stands. It is made once for the e-graph that each cost model chooses from, and proposes from again."""
+        known = self._kept.get(cost_model.hash)
+        if known is None or known[0] is not egraph:
+            known = self._kept[cost_model.hash] = egraph, with_groups_kept(egraph, self.graph, cost_model.fusions)
+        return known[1]
 
     def _extract(self, kept: Kept, cost_model: CostModel, byte_price: float | None) -> Extraction:
         effort = _EFFORT if byte_price is None else _EFFORT / 4
