@@ -8,6 +8,7 @@ value of the symbols is false, or raises ``Unknown``, and the rule does not appl
 from __future__ import annotations
 
 from superopt.conditions import (
+    blocks,
     broadcasting,
     contents,
     convolution,
@@ -22,7 +23,20 @@ from superopt.conditions import (
 )
 from superopt.values import FUNCTIONS, RuleFunction
 
-THEMES = (types, broadcasting, contents, convolution, movement, taso, selection, indexing, spectrum, einsum, folding)
+THEMES = (
+    types,
+    broadcasting,
+    contents,
+    convolution,
+    movement,
+    taso,
+    selection,
+    indexing,
+    spectrum,
+    einsum,
+    folding,
+    blocks,
+)
 """The modules that hold the functions, by theme."""
 
 

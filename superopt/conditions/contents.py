@@ -157,3 +157,13 @@ def saturates(low: Value, high: Value, scale: Value, zero: Value) -> bool:
     least, largest = ((end - place) * float(step.reshape(())) for end in (kind.min, kind.max))
     lower, upper = (float(np.asarray(end).reshape(())) for end in ends)
     return bool(np.isfinite(step).all() and (step > 0).all() and lower <= least and upper >= largest)
+
+
+@predicate(reads=("shift", "scale"))
+def finite_quotient(shift: Value, scale: Value) -> bool:
+    """Of two that broadcast, every quotient is finite in their type."""
+    if shift.dtype != scale.dtype or shift.dtype not in FLOATS:
+        return False
+    with np.errstate(all="ignore"):
+        quotient = np.asarray(_numbers(shift)) / np.asarray(_numbers(scale))
+    return bool((np.abs(quotient) <= _NORMAL_RANGE[shift.dtype][1]).all())

@@ -175,6 +175,12 @@ def whole_average(attrs: Attrs) -> bool:
 
 
 @tensor()
+def ones_in_space(value: Value, like: Value) -> NDArray[np.generic]:
+    """Ones for every place of an image, for one batch and one channel, of the element type of ``like``."""
+    return np.ones((1, 1, *shape(value)[2:]), dtype=numpy_dtype(like.dtype))
+
+
+@tensor()
 def summing_kernel(weight: Value, window: Ints) -> NDArray[np.generic]:
     """The weight, with as many channels as this one, with which Conv sums each channel over a window."""
     made = np.zeros(shape(weight)[:2] + window, dtype=numpy_dtype(weight.dtype))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from superopt.conditions.types import same_dim
-from superopt.values import Value, attribute, predicate
+from superopt.values import Unknown, Value, attribute, predicate
 
 Ints = tuple[int, ...]
 
@@ -61,3 +61,29 @@ def fits_product(value: Value, left: Value, right: Value, left_turned: int, righ
     return all(
         size == 1 or same_dim(size, wanted) for size, wanted in zip(value.shape, sizes[2 - value.rank :], strict=True)
     )
+
+
+@predicate()
+def flattens_all(value: Value, target: Ints) -> bool:
+    """Reshape to ``target`` leaves the first axis of a value as it is and makes one of all others, of a size above
+    zero."""
+    width = prod(value.dim(axis) for axis in range(1, value.rank))
+    if len(target) != 2 or not width or target[1] not in (width, -1) or target == (-1, -1):
+        return False
+    return target[0] in (0, -1) or same_dim(value.shape[0], target[0])
+
+
+@attribute()
+def turned_columns(value: Value, perm: Ints) -> Ints:
+    """The sizes of all axes of ``Transpose(value, perm=perm)`` but the first, which stays where it is."""
+    if perm[0] != 0:
+        raise Unknown("the first axis moves")
+    return tuple(value.dim(axis) for axis in perm[1:])
+
+
+@attribute()
+def columns_back(perm: Ints, first: int, rank: int) -> Ints:
+    """The permutation, of as many axes, that turns the axes from ``first`` on back where the columns of
+    ``Transpose(x, perm=perm)`` came from, and leaves the others alone."""
+    back = [first + perm.index(axis) - 1 for axis in range(1, len(perm))]
+    return (*range(first), *back, *range(first + len(back), rank))

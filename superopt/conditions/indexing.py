@@ -7,7 +7,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from superopt.conditions.types import same_dim
+from superopt.conditions.types import numpy_dtype, same_dim
 from superopt.terms import Attrs, Dim
 from superopt.values import Unknown, Value, attribute, predicate, tensor
 
@@ -221,3 +221,21 @@ def follow(indices: tuple[Value, ...], value: Value) -> bool:
 def first_of(indices: tuple[Value, ...]) -> int:
     """The first of single indices."""
     return int(indices[0].array().reshape(()))
+
+
+@tensor(reads=("indices",))
+def places_taken(indices: Value, size: int, like: Value) -> NDArray[np.generic]:
+    """The matrix that has a one where an index of a list (a row) takes one of so many places (a column); all are taken.
+    It is of the element type of ``like``."""
+    numbers = indices.array().astype(np.int64)
+    if numbers.ndim != 1 or any(not -size <= number < size for number in numbers):
+        raise Unknown("no list of places that are there")
+    if len({number % size for number in numbers.tolist()}) < size:
+        raise Unknown("not every place is taken")
+    return np.eye(size, dtype=numpy_dtype(like.dtype))[numbers]
+
+
+@tensor()
+def rolled(size: int, start: int) -> NDArray[np.generic]:
+    """The indices of so many places, beginning with one of them and coming round to it."""
+    return np.roll(np.arange(size, dtype=np.int64), -start)

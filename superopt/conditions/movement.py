@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from superopt.conditions.types import same_dim, shape
+import numpy as np
+from numpy.typing import NDArray
+
+from superopt.conditions.types import numpy_dtype, same_dim, shape
 from superopt.terms import Attrs
-from superopt.values import Unknown, Value, attribute, predicate
+from superopt.values import Unknown, Value, attribute, predicate, tensor
 
 Ints = tuple[int, ...]
 
@@ -269,3 +272,11 @@ def pads_of_space(pads: Ints, perm: Ints) -> Ints:
     """The pads of the spatial axes of ``Transpose(x, perm=perm)``, in the order of those of x."""
     count = len(pads) // 2
     return of_space(pads[:count], perm) + of_space(pads[count:], perm)
+
+
+@tensor()
+def signs(negative: int, positive: int, rank: int, like: Value) -> NDArray[np.generic]:
+    """Minus one for so many places of the first of ``rank`` axes, one for so many after them, of the element type of
+    ``like``; the other axes are of size one."""
+    column = np.repeat([-1, 1], [negative, positive]).reshape(-1, *[1] * (rank - 1))
+    return column.astype(numpy_dtype(like.dtype))
