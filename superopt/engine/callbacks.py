@@ -50,9 +50,9 @@ def closed(session: Session) -> None:
     _SESSIONS.pop(session.number, None)
 
 
-def answering(session: Session, variant: int) -> str:
-    """The literal of the function that answers matches of a variant."""
-    return _literal(functools.partial(_answered, session.number, variant))
+def answering(session: Session) -> str:
+    """The literal of the function that answers matches, told the variant and the match."""
+    return _literal(functools.partial(_answered, session.number))
 
 
 def joining(session: Session) -> str:

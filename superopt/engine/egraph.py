@@ -32,6 +32,7 @@ from superopt.engine.engine_text import (
     EngineRule,
     engine_rules,
     matched_by,
+    needed,
 )
 from superopt.engine.matching import Clash
 from superopt.engine.snapshot import Snapshot, read
@@ -59,15 +60,21 @@ CHUNK = 20
 class _Added:
     """A rule as far as the engine knows it: to compile one is dear, and most of a set find nothing in a graph.
 
-    ``waiting`` are variants with an operator of which there is no node yet, ``looking`` those whose matches the engine
-    looks for without knowing what to make of them.
+    ``waiting`` are variants with a constructor of which there is no node yet (None until all operators that are
+    ``needed`` have nodes), ``looking`` those whose matches the engine looks for without knowing what to make of them.
+    ``found`` tells whether it has ever found one.
     """
 
-    waiting: list[tuple[Variant, frozenset[Constructor]]]
+    needed: frozenset[str]
+    arities: Mapping[str, frozenset[int]]
+    waiting: list[tuple[Variant, frozenset[Constructor]]] | None = None
     looking: list[EngineRule] = field(default_factory=list)
     known: bool = False
+    found: bool = False
     appeared: int = 0
     """How many constructors had nodes when ``waiting`` was looked through."""
+    looked: int = -1
+    """After how many changes of the e-graph matches were last looked for."""
 
 
 class Engine:
@@ -88,12 +95,14 @@ class Engine:
         self._snapshot: Snapshot | None = None
         self._sizes: dict[Constructor, int] | None = None
         self._appeared: set[Constructor] = set()
+        self._changes = 0
         merge = joining(self._session)
         self._run(
             [
                 *PROGRAM,
                 "(function type-of (T) String :merge (py-to-string "
                 f"(py-call {merge} (py-from-string old) (py-from-string new))))",
+                f"(let $answer {answering(self._session)})",
                 f"(let $part {parting()})",
                 f"(set (type-of {NO_TERM}) {quoted(NO_TYPE)})",
                 f"(is-constant {NO_TERM})",
@@ -122,11 +131,9 @@ class Engine:
 
     def add_rule(self, rule: Rule, arities: Mapping[str, frozenset[int]]) -> int:
         """Adds a rule and returns its number, by which ``step`` runs it."""
-        number = len(self._rules)
         self._rules.append(rule)
-        found = [] if rule.siblings else variants(rule, arities)
-        self._added.append(_Added([(variant, matched_by(variant)) for variant in found]))
-        return number
+        self._added.append(_Added(needed(rule), arities, waiting=[] if rule.siblings else None))
+        return len(self._rules) - 1
 
     def step(self, number: int, most: int) -> tuple[int, bool]:
         """Runs a rule once over all its new matches: how many applied, and whether anything changed.
@@ -136,11 +143,15 @@ class Engine:
         """
         added = self._added[number]
         self._look_for(added, number)
-        if not added.known:
+        if not added.known or added.looked == self._changes:
             return 0, False
+        added.looked = self._changes
         found = self._run([f"(run find-{number} 1)"])[-1].report
         if not found.updated:
             return 0, False
+        if not added.found:
+            added.found = True
+            self._each(f"(ruleset {stage}-{number})" for stage in STAGES)
         for compiled in added.looking:
             for made in compiled.made:
                 self.declare(made)
@@ -150,37 +161,34 @@ class Engine:
         if matches > most:
             self._run([f"(run done-{number} 1)"])
             return matches, False
-        self._run([f"(run type-{number} 1)", f"(run ask-{number} 1)"])
-        report = self._run([f"(run make-{number} 1)"])[-1].report
-        self._run([f"(run done-{number} 1)"])
+        report = self._run([f"(run {stage}-{number} 1)" for stage in STAGES])[STAGES.index("make")].report
         if report.updated:
             self._changed()
         return sum(report.num_matches_per_rule.values()), bool(report.updated)
 
     def _look_for(self, added: _Added, number: int) -> None:
         """Compiles what finds the variants of a rule whose operators have all appeared since it was last asked for."""
-        if not added.waiting:
+        if added.waiting == []:
             return
         self._counted()
         present = self._appeared
         if added.appeared == len(present):
             return
         added.appeared = len(present)
+        if added.waiting is None:
+            if not added.needed <= {made.op for made in present}:
+                return
+            added.waiting = [(found, matched_by(found)) for found in variants(self._rules[number], added.arities)]
         ready = [variant for variant, matched in added.waiting if matched <= present]
         added.waiting = [(variant, matched) for variant, matched in added.waiting if not matched <= present]
         if ready and not added.known:
             added.known = True
-            self._each(f"(ruleset {stage}-{number})" for stage in STAGES)
+            self._run([f"(ruleset find-{number})"])
         for variant in ready:
             index = len(self._session.variants)
-            compiled = engine_rules(variant, number, index, f"$answer-{index}", "$part")
+            compiled = engine_rules(variant, number, index, "$answer", "$part")
             self._session.variants.append((variant, compiled))
-            self._each(
-                [
-                    f"(let $answer-{index} {answering(self._session, index)})",
-                    *compiled.find,
-                ]
-            )
+            self._each(compiled.find)
             added.looking.append(compiled)
 
     def settle(self) -> None:
@@ -207,6 +215,7 @@ class Engine:
 
     def _changed(self) -> None:
         """Forgets what was read of the e-graph."""
+        self._changes += 1
         self._snapshot = None
         self._sizes = None
 

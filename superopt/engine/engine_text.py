@@ -21,8 +21,8 @@ from superopt.terms import ABSENT, CONST, PROJECT, Attrs
 SEPARATOR = "\x1f"
 """Between the fields of a match and of an answer; no field holds it."""
 
-STAGES = ("find", "type", "ask", "make", "done")
-"""The rulesets of a rule, in the order in which a step runs them."""
+STAGES = ("type", "ask", "make", "done")
+"""The rulesets of a rule that has found something, in the order in which a step runs them after ``find``."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ def matched_by(variant: Variant) -> frozenset[Constructor]:
     return frozenset(_left(variant)[3])
 
 
+def needed(rule: Rule) -> frozenset[str]:
+    """The operators without nodes of which no variant of a rule has a match; what repeats may stand for nothing."""
+    return frozenset(made.op for root in rule.left for made in _operators(root, repeated=False))
+
+
 def engine_rules(variant: Variant, rule: int, number: int, answer_function: str, part_function: str) -> EngineRule:
     """The engine's rules for a variant of the rule with this number; ``number`` counts variants.
 
@@ -78,7 +83,7 @@ def engine_rules(variant: Variant, rule: int, number: int, answer_function: str,
         texts.append(f"y-{len(known)}")
         known.append(f"(= y-{len(known)} (type-of {term}))")
     joined = f"(+ {f' {quoted_separator()} '.join(texts)})" if len(texts) > 1 else texts[0]
-    answer = f"(py-to-string (py-call {answer_function} (py-from-string q)))"
+    answer = f"(py-to-string (py-call {answer_function} (py-from-int {number}) (py-from-string q)))"
     parts = [f"p-{index}" for index in range(len(answered_parts(variant)))]
     taken = " ".join(
         f"(py-to-string (py-call {part_function} (py-from-string p) (py-from-int {index})))"
@@ -115,14 +120,15 @@ def makes_weighted(rule: Rule) -> bool:
     return any(isinstance(root, Var) or any(made.op in WEIGHTED for made in _operators(root)) for root in rule.right)
 
 
-def _operators(pattern: Pattern | Star) -> list[Apply]:
-    """Every operator of a pattern, stars and their templates included."""
+def _operators(pattern: Pattern | Star | Each, *, repeated: bool = True) -> list[Apply]:
+    """Every operator of a pattern; those of templates too where what is ``repeated`` counts."""
     match pattern:
         case Apply(_, args):
-            inner = (arg.template if isinstance(arg, Each) else arg for arg in args)
-            return [pattern, *(made for arg in inner for made in _operators(arg))]
+            return [pattern, *(made for arg in args for made in _operators(arg, repeated=repeated))]
         case Output(of):
-            return _operators(of)
+            return _operators(of, repeated=repeated)
+        case Each(template) if repeated:
+            return _operators(template)
         case _:
             return []
 
