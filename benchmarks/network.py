@@ -1,7 +1,7 @@
 """A builder of ONNX networks with seeded weights whose activations stay of order one at any depth.
 
 Weights are drawn for the fan-in; the statistics of every BatchNormalization are those of what it normalizes in a run on
-a random input, as training would have left them (``calibration.py``). So float32 results are meaningful to the last
+a random input, as training would have left them (``norm_statistics.py``). So float32 results are meaningful to the last
 bits, and a rewrite that is wrong shows.
 """
 
@@ -17,7 +17,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.calibration import Statistics, measured
+from benchmarks.norm_statistics import Statistics, measured
 
 Array = NDArray[Any]
 Dim = int | str
