@@ -531,6 +531,21 @@ def test_nodes_that_stay_keep_name_doc_and_metadata() -> None:
     }
 
 
+def test_what_is_not_understood_keeps_constants_that_are_equal_apart() -> None:
+    """onnxruntime writes the running statistics into what a BatchNormalization in training reads."""
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 15]>
+    g (float[2, 2, 3, 3] x) => (float[2, 2, 3, 3] y)
+    <float[2] scale = {1, 1}, float[2] shift = {0, 1}, float[2] mean = {1, 2}, float[2] variance = {1, 1}> {
+        t = Identity(x)
+        normal, m, v = BatchNormalization <training_mode = 1> (t, scale, shift, mean, variance)
+        y = Relu(normal)
+    }""")
+    result = superopt.optimize(proto, select="modelled").model
+    normalization = next(node for node in result.graph.node if node.op_type == "BatchNormalization")
+    assert list(normalization.input) == ["x", "scale", "shift", "mean", "variance"]
+    assert [tensor.name for tensor in result.graph.initializer] == ["scale", "shift", "mean", "variance"]
+
+
 def test_a_bias_of_zeros_stays_where_the_original_has_one() -> None:
     """What underflows to -0.0 is 0.0 with it."""
     text = "g (float[1, 1, 2, 2] x) => (float[1, 1, 2, 2] y) <float[1] b = {0}> { y = Conv(x, w%s) }"

@@ -114,6 +114,15 @@ class NodeWriter:
             return self._constant(self._graph.constants[str(node.attrs["key"])], hint)
         return self._names[term]
 
+    def _own(self, term: int, name: str) -> str:
+        """The name that an operator which is not understood has for a constant; else nothing. Others may hold the same
+        under another name, but runtimes let some operators write into what they read."""
+        node = self._graph.nodes[term]
+        if node.op != CONST or self._lowered.constant_keys.get(name) != node.attrs["key"]:
+            return ""
+        self._constants[name] = self._graph.constants[str(node.attrs["key"])]
+        return name
+
     def _constant(self, constant: Constant, hint: str) -> str:
         name = self._held.get(constant.key)
         if name is None:
@@ -164,8 +173,11 @@ class NodeWriter:
         source = self._opaque_source(term, str(node.attrs["key"]))
         original = self._originals[source]
         base = original.name or original.op_type
-        inputs = ["" if arg == ABSENT else self._name(arg, f"{base}_input") for arg in node.args]
         count = len(original.input)
+        inputs = [
+            "" if arg == ABSENT else self._own(arg, name) or self._name(arg, f"{base}_input")
+            for arg, name in zip(node.args, (*original.input, *self._captured[term]), strict=True)
+        ]
         written = _renamed(original, inputs[:count], self._outputs(term, original.output, base))
         changed = {old: new for old, new in zip(self._captured[term], inputs[count:], strict=True) if old != new}
         if changed:
