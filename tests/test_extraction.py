@@ -25,6 +25,7 @@ from superopt.extraction.heuristics import heuristic, value
 from superopt.extraction.reduction import opened, simplify
 from superopt.extraction.solve import TOLERANCE
 from superopt.extraction.solvers import Effort, branch, propagate, relax
+from superopt.extraction.sums import Sums
 from superopt.extraction.tightening import masks, tighten
 from superopt.terms import ABSENT, Attrs, Constant, TensorType, TermGraph
 
@@ -222,6 +223,14 @@ def test_a_search_that_is_never_done_ends_with_its_effort() -> None:
 @pytest.mark.parametrize(("rungs", "seed"), [(5, 197), (6, 48)])
 def test_what_reduced_costs_settle_to_the_last_class_is_solved(rungs: int, seed: int) -> None:
     check_solution(ladder(random.Random(seed), rungs))
+
+
+def test_sums_over_bits_are_those_of_their_values() -> None:
+    rng = random.Random(2)
+    for count in (0, 1, 8, 9, 100):
+        values = [float(rng.randrange(1000)) for _ in range(count)]
+        sums, mask = Sums(values), rng.getrandbits(count) if count else 0
+        assert sums.of(mask) == sum(value for place, value in enumerate(values) if mask >> place & 1)
 
 
 @pytest.mark.parametrize("seed", range(40))

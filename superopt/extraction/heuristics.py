@@ -11,9 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from superopt.extraction.reduction import ROUNDING, Items, Late, Part, never
+from superopt.extraction.sums import Sums
 
 Chosen = dict[int, int]
 """The number of the chosen item by class."""
@@ -100,7 +99,7 @@ def by_sets(items: Items, late: Late = never) -> Chosen:
     """For each class the item of the least cost where a class below it is paid once; never cyclic, and not complete
     where it gets late."""
     position = {owner: bit for bit, owner in enumerate(items)}
-    paid = np.zeros(len(items))
+    paid = Sums([0.0] * len(items))
     below: dict[int, int] = {}
     waiting: dict[tuple[int, int], int] = {}
     users: dict[int, list[tuple[int, int]]] = {}
@@ -114,13 +113,12 @@ def by_sets(items: Items, late: Late = never) -> Chosen:
                 users.setdefault(child, []).append((owner, index))
     heapq.heapify(heap)
     chosen: Chosen = {}
-    size = (len(items) + 7) // 8
     while heap and not late():
         _, _, owner, index = heapq.heappop(heap)
         if owner in chosen:
             continue
         chosen[owner] = index
-        paid[position[owner]] = items[owner][index].cost
+        paid.put(position[owner], items[owner][index].cost)
         mask = 1 << position[owner]
         for child in items[owner][index].children:
             mask |= below[child]
@@ -133,9 +131,7 @@ def by_sets(items: Items, late: Late = never) -> Chosen:
             union = 0
             for child in item.children:
                 union |= below[child]
-            data = np.frombuffer(union.to_bytes(size, "little"), dtype=np.uint8)
-            cost = item.cost + float(np.dot(np.unpackbits(data, bitorder="little", count=len(paid)), paid))
-            heapq.heappush(heap, (cost, item.rank, *key))
+            heapq.heappush(heap, (item.cost + paid.of(union), item.rank, *key))
     return chosen
 
 

@@ -10,9 +10,9 @@ from collections import deque
 from dataclasses import dataclass
 
 import networkx as nx
-import numpy as np
 
 from superopt.extraction.reduction import Item, Items, Late, Part, class_graph, knots, never, prune, simplify
+from superopt.extraction.sums import Sums
 
 MASKS_AT_MOST = 20_000
 """Classes of a component beyond which masks take too much memory (a quadratic number of bits)."""
@@ -209,10 +209,10 @@ def _worthwhile(owner: int, ways: list[Item], found: Masks) -> list[Item]:
 
 def _drop_expensive(part: Part, found: Masks, upper: float, late: Late) -> None:
     """Drops items that cost more than ``upper`` together with all that they force."""
-    count = len(found.position)
-    least = np.zeros(count)
+    least = [0.0] * len(found.position)
     for owner, bit in found.position.items():
         least[bit] = min((item.cost for item in part.items[owner]), default=0.0)
+    total = Sums(least)
     limit = part.rest(upper)
     for owner, ways in part.items.items():
         if len(ways) < 2:
@@ -220,13 +220,8 @@ def _drop_expensive(part: Part, found: Masks, upper: float, late: Late) -> None:
         if late():
             return
         base = found.certain[owner]
-        floor = _sum(base, least)
+        floor = total.of(base)
         here = least[found.position[owner]]
         part.items[owner] = [
-            item for item in ways if floor - here + item.cost + _sum(found.need(item) & ~base, least) <= limit
+            item for item in ways if floor - here + item.cost + total.of(found.need(item) & ~base) <= limit
         ]
-
-
-def _sum(mask: int, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
-    data = np.frombuffer(mask.to_bytes((len(values) + 7) // 8, "little"), dtype=np.uint8)
-    return float(np.dot(np.unpackbits(data, bitorder="little", count=len(values)), values))
