@@ -14,7 +14,7 @@ from superopt.engine.eclasses import EGraph, ENode
 from superopt.engine.matching import Clash, Match, answer, attribute_text
 from superopt.engine.variants import Variant, variant_of, variants
 from superopt.explanation.application import NOWHERE, Application, Key, Side, key_of, placings
-from superopt.explanation.wholes import whole_applications
+from superopt.explanation.whole_applications import whole_applications
 from superopt.instantiate import Filled, Skeleton, skeleton
 from superopt.operators import operator
 from superopt.rules import Apply, Number, Output, Rule, Var

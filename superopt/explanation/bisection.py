@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from superopt.explanation.explain import class_names
-from superopt.explanation.guilt import GuiltyRegion, fails_verification, region_of
+from superopt.explanation.guilty_region import GuiltyRegion, fails_verification, region_of
 from superopt.explanation.suspects import Suspects, suspects
 from superopt.laws.instances_content import described
 from superopt.models.model import Model

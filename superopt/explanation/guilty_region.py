@@ -1,4 +1,4 @@
-"""The guilty rule, and the smallest region of the model that shows it."""
+"""The smallest region of a model that shows a rule to be wrong."""
 
 from __future__ import annotations
 
