@@ -238,3 +238,10 @@ def test_sizes_that_onnx_does_not_infer_pass_through_later_operators() -> None:
     assert (shapes["y"] or ())[:2] == (n, Size(3, ("k",)))
     assert (shapes["p"] or ())[:2] == (n, Size(3))
     assert [shapes[name] for name in "tuvs"] == [(n, m)] * 4
+
+
+def test_a_target_of_constants_put_together_is_a_constant() -> None:
+    """As exporters write it that leave folding to others: no size is asked for at all."""
+    _, after = written("""g (float[n, 4, 6] x) => (float[m, k, 8] y)
+        <int64[1] a = {-1}, int64[1] b = {3}, int64[1] c = {8}> { s = Concat<axis = 0>(a, b, c)  y = Reshape(x, s) }""")
+    assert counts(after)["Concat"] == 0

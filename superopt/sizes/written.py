@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from superopt.bodies.bodies import sweep
 from superopt.emitting.naming import FreshNames, all_names
 from superopt.models.model import Model, standard_domain
-from superopt.operators import named
+from superopt.operators import named, operator
 from superopt.sizes.known import known_sizes
 from superopt.sizes.size import Content, Size, Sized
 
@@ -40,9 +40,7 @@ def with_known_sizes(model: Model) -> Model:
     what can be inferred, that of an Expand leaves what is as long already, a Slice up to the end says so, and what
     broadcasting repeats anyway is not expanded before.
     """
-    asking = any(
-        node.op_type in ("Shape", "Size") and standard_domain(node.domain) == "" for node in model.proto.graph.node
-    )
+    asking = any(_asks(node) for node in model.proto.graph.node) or _puts_together(model.proto.graph)
     own = any(standard_domain(function.domain) == "" for function in model.proto.functions)
     if not asking or own or model.opset < _BROADCASTS:
         return model
@@ -53,6 +51,22 @@ def with_known_sizes(model: Model) -> Model:
             break
         model = _written(model, changes)
     return model
+
+
+def _asks(node: onnx.NodeProto) -> bool:
+    return node.op_type in ("Shape", "Size") and standard_domain(node.domain) == ""
+
+
+def _puts_together(graph: onnx.GraphProto) -> bool:
+    """Whether a node's targets, axes or the like are what another node computes."""
+    computed = {name for node in graph.node if node.op_type != "Constant" for name in node.output}
+    return any(
+        name in computed
+        for node in graph.node
+        if (spec := operator(node.op_type)) is not None and standard_domain(node.domain) == ""
+        for place, name in enumerate(node.input)
+        if place in (spec.form.attribute_inputs or {})
+    )
 
 
 @dataclass(frozen=True)
