@@ -46,6 +46,12 @@ def made(
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
+def written(nodes: str) -> Model:
+    """A model of these nodes, from x to y."""
+    header = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[2,3] x) => (float[2,3] y)'
+    return load(onnx.parser.parse_model(f"{header} {{ {nodes} }}"))
+
+
 def conv_bn(place: str, source: str, channels: int, seed: int) -> tuple[list[onnx.NodeProto], Numbers]:
     """Conv, BatchNormalization and Relu, from ``source`` to ``place``."""
     rng = np.random.default_rng(seed)
@@ -167,6 +173,30 @@ def test_whoever_is_given_nothing_different_has_nothing_to_compare() -> None:
     model = load(with_custom_operator())
     verdict = verify_regions(model, model)
     assert (verdict.agree, verdict.regions, verdict.reason) == (True, 0, "by regions: nothing was rewritten")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("y = LeakyRelu<alpha = 0.1>(x)", "y = LeakyRelu<alpha = 0.5>(x)"),
+        ("y = Relu(x)", "y = Abs(x)"),
+        ("a = Abs(x) y = Sub(a, x)", "a = Abs(x) y = Sub(x, a)"),
+        ("c = Constant<value_float = 1.0>() y = Clip(x, , c)", "c = Constant<value_float = 1.0>() y = Clip(x, c)"),
+        ("c = Constant<value_float = 1.0>() y = Mul(x, c)", "c = Constant<value_float = 2.0>() y = Mul(x, c)"),
+    ],
+    ids=["attribute", "operator", "order", "absent input", "constant"],
+)
+def test_a_node_is_the_same_only_where_all_of_it_is(one: str, other: str) -> None:
+    before, after = written(one), written(other)
+    assert verify_regions(before, before).regions == 0
+    verdict = verify_regions(before, after)
+    assert (verdict.agree, verdict.regions) == (False, 1)
+
+
+def test_a_region_that_cannot_be_run_speaks_against_the_new_model() -> None:
+    verdict = verify_regions(written("a = com.microsoft.NoSuch(x) y = Neg(a)"), written("y = Abs(x)"))
+    assert not verdict.agree
+    assert "its region cannot be run" in verdict.reason
 
 
 def test_values_that_depend_on_each_other_are_not_chosen_freely() -> None:
