@@ -14,7 +14,7 @@ from superopt import rule_text, shapes
 from superopt.errors import EvaluationError, InferenceError
 from superopt.inputs import input_roles
 from superopt.kernels import FLOAT64, apply, evaluate_graph
-from superopt.laws import error_steps, judge
+from superopt.laws import error_steps, sides
 from superopt.laws.instances import instances
 from superopt.operators import FORMS, NEWEST_OPSET, named, operator
 from superopt.rounding import rounding_bound
@@ -289,10 +289,10 @@ def test_a_result_has_another_type_where_the_operator_retypes(op: str) -> None:
 
 def test_operators_of_a_ring_are_those_whose_kernels_know_no_others() -> None:
     rational = set(FORMS) - NOT_RING - NOT_RATIONAL
-    assert rational >= judge.RING
+    assert rational >= sides.RING
     # A condition, another type, and an integer beside a float; what is decided is no number of a ring.
     others = {"Where", "Cast", "DequantizeLinear"} | set(named(lambda form: form.discrete))
-    assert rational - judge.RING == others & rational
+    assert rational - sides.RING == others & rational
 
 
 @pytest.mark.parametrize("op", named(lambda form: form.reduces))

@@ -184,6 +184,8 @@ def _squeeze(request: Request, dice: Dice) -> Proposal:
     if x is None:
         base = list(out if out is not None else dice.shape(0, 3))
         axes = axes or tuple(sorted({dice.between(0, len(base)) for _ in range(dice.between(1, 2))}))
+        if out is None and dice.chance(0.5):
+            base.insert(dice.between(0, len(base)), 1)
         for axis in axes:
             base.insert(axis, 1)
         return Proposal([tuple(base)], {"axes": axes})
@@ -195,8 +197,10 @@ def _squeeze(request: Request, dice: Dice) -> Proposal:
 def _unsqueeze(request: Request, dice: Dice) -> Proposal:
     x, axes, out = request.shape(0), request.ints("axes"), request.hinted
     if x is None and out is not None:
-        # Some may have been there.
-        ones = axes or tuple(axis for axis, dim in enumerate(out) if dim == 1 and not dice.chance(0.25))
+        ones = axes or tuple(axis for axis, dim in enumerate(out) if dim == 1)
+        if axes is None and len(ones) > 1 and dice.chance(0.5):
+            # The others were there.
+            ones = tuple(sorted(dice.random.sample(ones, dice.between(1, len(ones) - 1))))
         return Proposal([tuple(dim for axis, dim in enumerate(out) if axis not in ones)], {"axes": ones})
     x = x if x is not None else dice.shape(0, 3)
     kind = dice.random.random()

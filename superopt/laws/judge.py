@@ -207,7 +207,9 @@ def _compare(
             known = np.isfinite(mine.value.astype(np.float64)) & (np.abs(mine.value) < most)
             allowed = bound + stated(sides.rule, a, finite)
             wrong = finite & known & ~(np.abs(a - b) <= allowed) & np.isfinite(allowed)
-            wrong |= finite & known & ~np.isfinite(b) & np.isfinite(bound)
+            wrong |= (
+                finite & known & ~np.isfinite(b) & np.isfinite(mine.bound if values is not None and sound else bound)
+            )
             if sound and not other.strayed:
                 # NaN or an infinity that the left side does not have, by no overflow and no rounding.
                 wrong |= finite & known & np.isfinite(mine.bound) & ~np.isfinite(b) & ~np.isfinite(other.value)

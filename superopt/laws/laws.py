@@ -2,8 +2,9 @@
 
 A rule keeps its law when (1) it fires: the right side joins the class of the left; (2) it is typed: wherever ONNX
 accepts the left side and the conditions hold, the right side has the same type; (3) it agrees, over exact arithmetic
-and in floating point as its numeric class promises; (4) it is not vacuous: enough instances were found; (5) each
-``when`` is needed: without it some instance fails. A ``when`` that is not needed is reported as idle and fails nothing.
+and in floating point as its numeric class promises, where symbols stand for zero too; (4) it is not vacuous: enough
+instances were found; (5) each ``when`` is needed: without it some instance fails. A ``when`` that is not needed is
+reported as idle and fails nothing.
 """
 
 from __future__ import annotations

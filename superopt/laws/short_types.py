@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from superopt.kernels import FLOAT64, apply
 from superopt.kernels.graph import needed_by
-from superopt.laws.error_bounds import rounds_each
 from superopt.operators import numpy_dtype
 from superopt.terms import ABSENT, CONST, INPUT, PROJECT, TensorType, TermGraph, ValueType
 
@@ -23,9 +22,7 @@ SHORT = ("float16", "bfloat16")
 
 
 def is_short(graph: TermGraph) -> bool:
-    """Whether some value is of a short type, and each has one result in every type."""
-    if not rounds_each(graph):
-        return False
+    """Whether some value is of a short type."""
     parts = (part for kind in graph.types for part in (kind if isinstance(kind, tuple) else (kind,)))
     return any(isinstance(part, TensorType) and part.dtype in SHORT for part in parts)
 

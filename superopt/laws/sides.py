@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, rounds_alike, trace
+from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, rounds_alike, rounds_each, trace
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import LARGE_ROUNDS, large_integers
 from superopt.laws.runtime import Program, program
@@ -69,8 +69,9 @@ class Sides:
 
     @cached_property
     def short(self) -> bool:
-        """Whether both sides can be rounded to their types value by value, and that says more than the runtime."""
-        return is_short(self.instance.left) and is_short(self.right)
+        """Whether rounding value by value, which has one result, says more than the runtime."""
+        sides = self.instance.left, self.right
+        return any(is_short(graph) for graph in sides) and all(rounds_each(graph) for graph in sides)
 
     @cached_property
     def program(self) -> Program:

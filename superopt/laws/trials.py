@@ -15,8 +15,8 @@ from superopt.terms import TermGraph
 
 Array = NDArray[np.generic]
 
-GROWING = frozenset({"Exp", "Pow", "Sinh", "Cosh"})
-"""Operators by which moderate numbers get out of range."""
+GROWING = frozenset({"Exp", "Pow", "Sinh", "Cosh", "Softmax", "Sigmoid"})
+"""Operators by which moderate numbers get out of range, or to zero."""
 
 FAR = 8.0
 """From where on a number that a rule's text names may lie beyond what is drawn anyway."""
