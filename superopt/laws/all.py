@@ -7,8 +7,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import joblib
-
 from superopt.laws import laws
 from superopt.laws.laws import LawResult
 from superopt.rules import Rule
@@ -37,8 +35,11 @@ class Checked:
 def check_all(rules: Iterable[Rule], *, points: int = POINTS, seed: int = 0, jobs: int = 1) -> Iterator[Checked]:
     """Checks rules, ``jobs`` at a time (-1: one for each processor); results come in the order of the rules."""
     waiting = list(rules)
-    if len(waiting) <= _FEW:
-        jobs = 1
+    if jobs == 1 or len(waiting) <= _FEW:
+        yield from (_checked(rule, points, seed) for rule in waiting)
+        return
+    import joblib  # takes as long as to check a rule
+
     tasks = (joblib.delayed(_checked)(rule, points, seed) for rule in waiting)
     with warnings.catch_warnings():
         # Processes that have grown are replaced, which is no matter for who asked.
