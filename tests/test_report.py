@@ -162,3 +162,12 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="expected a report file"):
         report.write("{}", tmp_path / "folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "r.json"]
+
+
+def test_a_report_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "r.json"
+    report.write("old", target)
+    with pytest.raises(UnicodeEncodeError):
+        report.write("new, up to \ud800", target)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
