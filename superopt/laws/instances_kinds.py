@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from superopt.operators import named
 from superopt.rules import Apply, Var
 
 VECTOR_BEFORE, VECTOR_BEHIND = "vector before", "vector behind"
 REMAINDER, OVERHANG, GAPS = "remainder", "overhang", "gaps"
 EVEN, ROOT = "even", "root"
 CROP, GROW = "crop", "grow"
+ALONG, SMALLER = "along", "smaller"
+COPIED, BEYOND, SHORT = "copied", "beyond", "short"
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "MatMul": (VECTOR_BEHIND, VECTOR_BEFORE),
@@ -22,15 +25,22 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "MaxPool": (REMAINDER, OVERHANG, GAPS),
     # Pads below zero take away.
     "Pad": (CROP,),
+    # Operands that vary along one axis alone, and axes along which no operand varies but one that an operator makes.
+    **dict.fromkeys(named(lambda form: form.shaped == "broadcast"), (ALONG, SMALLER)),
     # Exponents that lose the sign of a number, or have no value for it.
     "Pow": (EVEN, ROOT),
+    # Shapes that copy sizes, and ends behind the last element.
+    "Reshape": (COPIED,),
+    "Slice": (BEYOND,),
 }
 """The kinds of each operator that has some."""
+
+_OPPOSITE = {(CROP, "Pad"): GROW, (BEYOND, "Slice"): SHORT}
 
 _EXPONENTS: Mapping[str, float] = {EVEN: 2.0, ROOT: 0.5}
 _BASES = (-2.0, 3.0, -0.5, 0.25)
 
-_TIMES = 2
+_TIMES = 3
 """Of how many instances a kind is wanted."""
 _PATIENCE = 4
 """A kind is given up that was tried as often as makes so many instances of no kind: conditions exclude it."""
@@ -87,10 +97,10 @@ class Turns:
 
 def kind_at(site: Apply | None, kind: str | None, pattern: Apply) -> str | None:
     """The kind that an operator is to be of where the one at ``site`` is of this kind: what one Pad takes away another
-    adds."""
-    if pattern is site:
+    adds, and where one Slice ends behind the last element another leaves some."""
+    if kind is None or pattern is site:
         return kind
-    return GROW if kind == CROP and pattern.op == "Pad" else None
+    return _OPPOSITE.get((kind, pattern.op))
 
 
 def numbers_of(pattern: Apply, kind: str, *, here: bool) -> dict[str, tuple[float, ...]]:

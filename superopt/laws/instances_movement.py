@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from superopt.laws.instances_dice import Dice, Proposal, Request, axis_of, factors, product, under
-from superopt.laws.instances_kinds import CROP
+from superopt.laws.instances_kinds import BEYOND, COPIED, CROP, SHORT
 
 Shape = tuple[int, ...]
 
@@ -93,6 +93,11 @@ def _slice(request: Request, dice: Dice) -> Proposal:
         if dice.chance(0.06):
             # Counted from the end, as where a size was not known when a model was lowered; or of nothing.
             start, end = (start - size, end) if dice.chance(0.6) else (start, min(start, dice.between(0, size)))
+        if request.kind == SHORT and step > 0 and size > 1:
+            end = dice.between(1, size - 1)
+            start = dice.between(0, end - 1)
+        if request.kind == BEYOND and step > 0:
+            end = size + dice.between(1, size)
         starts.append(start)
         ends.append(end)
         steps.append(step)
@@ -132,6 +137,9 @@ def _pad(request: Request, dice: Dice) -> Proposal:
 
 def _reshape(request: Request, dice: Dice) -> Proposal:
     x, shape, out = request.shape(0), request.ints("shape"), request.hinted
+    if request.kind == COPIED and shape is None and (x is None or len(x) > 1):
+        # A size is copied from where it was, and the other is what comes of it.
+        return Proposal([x or dice.shape(2, 4)], {"shape": dice.pick(((0, -1), (-1, 0), (-1, 0))), "allowzero": 0})
     if x is None and not {"shape", "allowzero"} & {*request.attrs} and dice.chance(0.2):
         return _reshape_of_nothing(request, dice)
     if x is None:
@@ -176,7 +184,7 @@ def _flatten(request: Request, dice: Dice) -> Proposal:
         if request.hinted is not None and len(request.hinted) == 2:
             rows, columns = request.hinted
             x = (rows, *factors(dice, columns, dice.between(1, 3)))
-    return Proposal([x], {"axis": 1 if request.hinted is not None else dice.between(0, len(x))})
+    return Proposal([x], {"axis": 1 if request.hinted is not None and dice.chance(0.7) else dice.between(0, len(x))})
 
 
 def _squeeze(request: Request, dice: Dice) -> Proposal:

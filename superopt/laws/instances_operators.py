@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from superopt.laws.instances_dice import DTYPES, FLOATS, Dice, Proposal, Request, axes_of, axis_of, product, under
+from superopt.laws.instances_kinds import ALONG, SMALLER
 from superopt.laws.instances_linear import LINEAR
 from superopt.laws.instances_movement import MOVEMENT
 from superopt.laws.instances_resizing import RESIZING
@@ -76,6 +77,8 @@ def _broadcast(request: Request, dice: Dice) -> Proposal:
         if have and len(out) < 3 and dice.chance(0.3):
             out = (*dice.shape(1, 2), *out)
         out = tuple(dice.size() if dim == 1 and dice.chance(0.15) else dim for dim in out)
+    if request.kind in (ALONG, SMALLER) and have and out:
+        return Proposal(_of_kind(request.kind, known, out, dice))
     full = dice.between(0, count - 1)
     if out[:1] == (1,) and have == [] and count == 2 and dice.chance(0.2):
         # One element of a higher rank than what it meets.
@@ -90,6 +93,16 @@ def _broadcast(request: Request, dice: Dice) -> Proposal:
         spread = under(dice, out)
         shapes.append(shape if shape is not None else out if position == full else spread)
     return Proposal(shapes)
+
+
+def _of_kind(kind: str, known: list[Shape | None], out: Shape, dice: Dice) -> list[Shape | None]:
+    """Shapes for what is not known beside what is: one that varies along one axis alone, or none along one axis."""
+    axis = dice.pick([axis for axis, dim in enumerate(out) if dim > 1] or [0])
+    if kind == ALONG:
+        alone = tuple(dim if at == axis else 1 for at, dim in enumerate(out))
+        return [alone if shape is None else shape for shape in known]
+    others = (*out[:axis], 1, *out[axis + 1 :])
+    return [(others if dice.chance(0.5) else under(dice, others)) if shape is None else shape for shape in known]
 
 
 def _prelu(request: Request, dice: Dice) -> Proposal:
