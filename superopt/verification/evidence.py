@@ -30,6 +30,11 @@ MORE_UNITS, MORE_TIMES = 4, 4
 """How the sensitivity is measured again where a first verdict is against the new model: units in the last place, and
 how many times."""
 
+_FAR_TIMES, _FAR_ROUNDINGS = 64, 2**10
+"""How many times its noise, and how many roundings besides, the original may be from float64 for that to be its truth: a
+sum of 2**20 terms, whose errors mostly cancel, is off by about the root of their number. Beyond, the two compute
+something else; and within, the new model may be off by little more than twice as much (``verify.TRUTH_FACTOR``)."""
+
 CHAOS, CHAOS_UNITS = 1e-3, 64
 """The share of its root mean square by which an output must move to be called chaotic, and no less than so many
 roundings: a rule that is wrong in the fourth digit could hide there."""
@@ -246,7 +251,7 @@ def _beyond_rounding(evidence: Evidence, name: str, value: RuntimeValue) -> str 
         if not np.array_equal(np.isfinite(a), np.isfinite(t)):
             return "not finite in the same places"
         noise = noise_of(evidence, 0, name, place)
-        allowed = noise * 64 + spread(a.astype(np.float64)) * (2**10 * unit_roundoff(a.dtype))
+        allowed = noise * _FAR_TIMES + spread(a.astype(np.float64)) * (_FAR_ROUNDINGS * unit_roundoff(a.dtype))
         off = difference(a, t)
         if off.exceeds(allowed):
             return f"by {off.largest:.3g}, of which {allowed.largest:.3g} may be rounding"
