@@ -31,8 +31,8 @@ MORE_UNITS, MORE_TIMES = 4, 4
 how many times."""
 
 _FAR_TIMES, _FAR_ROUNDINGS = 64, 2**10
-"""How many times its noise, and how many roundings besides, the original may be from float64 for that to be its truth: a
-sum of 2**20 terms, whose errors mostly cancel, is off by about the root of their number. Beyond, the two compute
+"""How many times its noise, and how many roundings besides, the original may be from float64 for that to be its truth:
+a sum of 2**20 terms, whose errors mostly cancel, is off by about the root of their number. Beyond, the two compute
 something else; and within, the new model may be off by little more than twice as much (``verify.TRUTH_FACTOR``)."""
 
 CHAOS, CHAOS_UNITS = 1e-3, 64
