@@ -403,6 +403,16 @@ def test_errors_are_absolute_relative_and_in_ulps() -> None:
     assert error([(np.full(2, np.nan), np.full(2, np.nan))], np.dtype(np.float32)) is None
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_a_ulp_is_the_distance_to_the_next_number(dtype: type[np.generic]) -> None:
+    kind = np.dtype(dtype)
+    unsigned = np.dtype(f"u{kind.itemsize}")
+    largest = int(np.asarray(ml_dtypes.finfo(kind).max, kind).view(unsigned))
+    bits = np.asarray([place * (largest - 1) // 1000 for place in range(1001)], unsigned)
+    here, there = (numbers.view(kind).astype(np.float64) for numbers in (bits, bits + unsigned.type(1)))
+    np.testing.assert_array_equal(distance.ulp(here, kind), there - here)
+
+
 def test_spreads_neither_overflow_nor_vanish() -> None:
     assert distance.spread(np.asarray([1e300, 0.0])) == Spread(1e300, 1e300 / math.sqrt(2))
     assert distance.spread(np.asarray([1e-300, -1e-300])).rms == pytest.approx(1e-300)

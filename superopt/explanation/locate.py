@@ -11,6 +11,7 @@ import numpy as np
 from superopt.engine.eclasses import EGraph, ENode
 from superopt.explanation.constants import ConstantValues
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, Attrs, Node, OpaqueOperator, TensorType, TermGraph, ValueType
+from superopt.verification.distance import ulp
 
 ULPS = 4
 """A constant is a class's value where they differ by no more units in the last place of its largest element: it may
@@ -92,10 +93,7 @@ class _Locator:
             return False
         one, two = value.astype(np.float64), other.astype(np.float64)
         largest = np.max(np.abs(two[np.isfinite(two)]), initial=0.0)
-        unit = float(np.spacing(np.asarray(largest, np.float32)) if constant.type.dtype == "float32" else
-                     largest * 2.0**-7 if constant.type.dtype == "bfloat16" else
-                     np.spacing(np.asarray(largest, np.dtype(constant.type.dtype))))  # fmt: skip
-        near = bool(np.all((one == two) | (np.abs(one - two) <= ULPS * unit)))
+        near = bool(np.all((one == two) | (np.abs(one - two) <= ULPS * ulp(largest, other.dtype))))
         if near:
             self.rounded.add(term)
         return near

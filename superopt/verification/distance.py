@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from superopt.kernels import Array, is_float
@@ -55,13 +56,18 @@ def difference(left: Array, right: Array) -> Spread:
 
 def unit_roundoff(dtype: np.dtype[Any]) -> float:
     """Half the distance from 1 to the next number of a float type."""
-    return _EPSILON.get(dtype.name) or float(np.finfo(dtype).eps) / 2
+    return _eps(dtype) / 2
 
 
-_EPSILON = {
-    "bfloat16": 2.0**-8, "float8_e4m3fn": 2.0**-4, "float8_e4m3fnuz": 2.0**-4, "float8_e5m2": 2.0**-3,
-    "float8_e5m2fnuz": 2.0**-3, "float8_e8m0fnu": 0.5, "float4_e2m1fn": 0.25,
-}  # fmt: skip
+def ulp(reference: Array, dtype: np.dtype[Any]) -> Array:
+    """The distance from numbers to the next one of a float type."""
+    smallest = float(ml_dtypes.finfo(dtype).smallest_normal)  # type: ignore[no-untyped-call]  # as below
+    _, exponent = np.frexp(np.maximum(np.abs(reference), smallest))
+    return np.asarray(np.ldexp(_eps(dtype), exponent - 1))
+
+
+def _eps(dtype: np.dtype[Any]) -> float:
+    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
 
 
 def error(pairs: Iterable[tuple[Array, Array]], dtype: np.dtype[Any]) -> ErrorMetrics | None:
@@ -79,7 +85,7 @@ def error(pairs: Iterable[tuple[Array, Array]], dtype: np.dtype[Any]) -> ErrorMe
         off = np.abs(x - r)
         absolute.append(off)
         relative.append(off[r != 0] / np.abs(r[r != 0]))
-        units.append(off / _ulp(r, dtype))
+        units.append(off / ulp(r, dtype))
     if not absolute or not sum(part.size for part in absolute):
         return None
     (max_abs, mean_abs), (max_rel, mean_rel), (max_ulp, mean_ulp) = map(_largest_and_mean, (absolute, relative, units))
@@ -92,15 +98,6 @@ def error(pairs: Iterable[tuple[Array, Array]], dtype: np.dtype[Any]) -> ErrorMe
 def _largest_and_mean(parts: list[Array]) -> tuple[float, float]:
     whole = np.concatenate(parts)
     return float(np.max(whole, initial=0.0)), float(np.mean(whole)) if whole.size else 0.0
-
-
-def _ulp(reference: Array, dtype: np.dtype[Any]) -> Array:
-    if dtype == np.float64:
-        return np.spacing(np.abs(reference))
-    unit = 2 * unit_roundoff(dtype)
-    smallest = 2.0**-126 if dtype.name in _EPSILON else float(np.finfo(dtype).tiny)
-    _, exponent = np.frexp(np.maximum(np.abs(reference), smallest))
-    return np.asarray(np.ldexp(unit, exponent - 1))
 
 
 def class_agreement(pairs: Iterable[tuple[Array, Array]]) -> tuple[float, float] | None:
