@@ -355,3 +355,12 @@ def test_a_cast_like_what_is_known_is_a_cast(named: bool) -> None:
         assert lowered.graph.nodes[node.args[0]].op == CONST
     else:
         assert node.op == PROJECT
+
+
+def test_what_is_empty_is_no_part_of_a_concat() -> None:
+    empty = np.zeros((2, 0), np.float32)
+    lowered = lower(
+        load(model([helper.make_node("Concat", ["e", "x", "e"], ["y"], axis=-1)], {"x": (2, 3)}, {"e": empty}))
+    )
+    assert root(lowered).op == "Concat"
+    assert [lowered.graph.nodes[arg].op for arg in root(lowered).args] == [INPUT]

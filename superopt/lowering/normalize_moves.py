@@ -101,7 +101,12 @@ def _inferred(shape: list[int], place: int, source: tuple[Dim, ...] | None, targ
 def _concat(site: Site) -> None:
     if "axis" not in site.attrs:
         raise NotNormal("axis is not given")
-    site.attrs["axis"] = site.axis(site.number("axis"))
+    axis = site.attrs["axis"] = site.axis(site.number("axis"))
+    # What is empty along the axis adds nothing; of another rank it is no operand that ONNX has a meaning for.
+    shapes = [site.type(position).shape for position in range(len(site.args))]
+    if all(shape is not None and len(shape) == site.rank() for shape in shapes):
+        kept = [arg for arg, shape in zip(site.args, shapes, strict=True) if shape is not None and shape[axis] != 0]
+        site.args = kept or site.args[:1]
 
 
 def _split(site: Site) -> None:
