@@ -9,6 +9,7 @@ reported as idle and fails nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from superopt.laws.nothing import judge_of_nothing
 from superopt.laws.runtime import model_of, written
 from superopt.laws.sides import Finding, Part
 from superopt.laws.vacancy import reason
-from superopt.laws.variants import in_short_type, of_nothing, with_symbol
+from superopt.laws.variants import Variant, in_short_type, of_nothing, with_symbol
 from superopt.rules import Rule
 
 LARGE_POINTS = 3
@@ -138,17 +139,20 @@ def refuted(rule: Rule, *, points: int = 24, seed: int = 0) -> Finding | None:
 
 
 def _of_variants(instance: Instance, number: int) -> Finding | None:
-    """A finding against a variant of an instance: of every second one with a symbol, of the others in bfloat16 or, as
-    of some with a symbol, with nothing for something."""
-    variant = with_symbol(instance) if number % 2 else in_short_type(instance) if number % 4 == 0 else None
-    finding = None if variant is None else judge_variant(variant).finding
-    return finding or (_of_nothing(instance, known=number % 4 == 2) if number % 4 in (1, 2) else None)
+    """A finding against a variant of an instance: of every second one with a symbol, of the others in bfloat16 or with
+    nothing for something."""
+    if number % 2:
+        return _against(with_symbol(instance, zero=number % 4 == 1))
+    return _against(in_short_type(instance) if number % 4 == 0 else of_nothing(instance))
 
 
-def _of_nothing(instance: Instance, *, known: bool) -> Finding | None:
-    """A finding where something of an instance has no elements."""
-    variant = of_nothing(instance, known=known)
-    return None if variant is None else judge_of_nothing(variant)
+def _against(variants: Iterable[Variant]) -> Finding | None:
+    """The first finding against one of the variants."""
+    for variant in variants:
+        finding = judge_of_nothing(variant) if variant.empty else judge_variant(variant).finding
+        if finding is not None:
+            return finding
+    return None
 
 
 def _at_large_sizes(rule: Rule, seed: int, dropped: int | None = None) -> Finding | None:
@@ -177,7 +181,7 @@ def _needed(rule: Rule, index: int, seed: int) -> bool:
         return True
     without = replace(rule, when=(*rule.when[:index], *rule.when[index + 1 :]))
     found = instances(without, points=IDLE_POINTS, seed=seed)
-    return any(_of_nothing(one, known=number % 2 == 0) is not None for number, one in enumerate(found))
+    return any(_against((*of_nothing(one), *with_symbol(one, zero=True))) is not None for one in found)
 
 
 def _smaller(rule: Rule, finding: Finding, seed: int) -> Finding:

@@ -11,13 +11,15 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from superopt.errors import EvaluationError, InferenceError
 from superopt.expressions import Bound
 from superopt.instantiate import holds, instantiate
 from superopt.kernels import FLOAT64, evaluate_graph
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import content
-from superopt.laws.instances_dice import Dice
+from superopt.laws.instances_dice import Dice, static
 from superopt.shapes import infer_node, join
 from superopt.terms import INPUT, TensorType, TermGraph, ValueType
 from superopt.values import Unknown, Value
@@ -39,9 +41,14 @@ class Variant:
     problem: str | None
     judged: bool = False
 
+    @property
+    def empty(self) -> bool:
+        """Whether an operand has no elements."""
+        return any(isinstance(kind, TensorType) and kind.size == 0 for kind in self.instance.left.types)
 
-def in_short_type(instance: Instance) -> Variant | None:
-    """The instance in bfloat16 where it is in float32; None where the rule does not apply then."""
+
+def in_short_type(instance: Instance) -> list[Variant]:
+    """The instance in bfloat16 where it is in float32; none where the rule does not apply then."""
 
     def shorter(value: Value) -> Value:
         tensor = value.type
@@ -49,31 +56,33 @@ def in_short_type(instance: Instance) -> Variant | None:
             return value
         return replace(value, type=replace(tensor, dtype=SHORT))
 
-    return _typed(instance, shorter)
+    typed = _typed(instance, shorter)
+    return [] if typed is None else [typed]
 
 
-def with_symbol(instance: Instance) -> Variant | None:
-    """The instance with one size a symbol, which comes to stand for another size; None where the rule does not apply,
-    or no other size will do."""
+def with_symbol(instance: Instance, *, zero: bool) -> list[Variant]:
+    """The instance with one size a symbol, which comes to stand for another size, and for ``zero``; none where the rule
+    does not apply, or no other size will do."""
     maker = random.Random(f"symbol/{instance.signature}")
     sizes = _sizes(instance)
     if not sizes:
-        return None
+        return []
     size = maker.choice(sizes)
     other = maker.choice([count for count in (2, 3, 4, 5, 7) if count != size])
-    return _at_size(instance, _typed(instance, lambda value: _resized(value, size, SYMBOL)), size, other, Dice(maker))
+    typed = _typed(instance, lambda value: _resized(value, size, SYMBOL))
+    made = [_at_size(instance, typed, size, count, Dice(maker)) for count in ((other, 0) if zero else (other,))]
+    return [variant for variant in made if variant is not None]
 
 
-def of_nothing(instance: Instance, *, known: bool) -> Variant | None:
-    """The instance with one size zero: ``known`` to be zero when the rule is applied, or a symbol then; None where the
-    rule does not apply, or nothing has that size."""
-    maker = random.Random(f"nothing/{known}/{instance.signature}")
+def of_nothing(instance: Instance) -> list[Variant]:
+    """The instance with one size zero, known to be; none where the rule does not apply, or nothing has that size."""
+    maker = random.Random(f"nothing/{instance.signature}")
     sizes = _sizes(instance)
     if not sizes:
-        return None
+        return []
     size = maker.choice(sizes)
-    typed = _typed(instance, lambda value: _resized(value, size, 0 if known else SYMBOL))
-    return _at_size(instance, typed, size, 0, Dice(maker))
+    made = _at_size(instance, _typed(instance, lambda value: _resized(value, size, 0)), size, 0, Dice(maker))
+    return [] if made is None else [made]
 
 
 def _sizes(instance: Instance) -> list[int]:
@@ -96,7 +105,10 @@ def _at_size(instance: Instance, typed: Variant | None, size: int, other: int, d
     for name, tensor in _variables(instance).items():
         wanted = binding[name]
         if size in (tensor.shape or ()) and isinstance(wanted, Value) and isinstance(wanted.type, TensorType):
-            arrays[name] = content(wanted.type, "plain", dice, (), instance.bounds.get(name))
+            # Of what is empty there is but one.
+            empty = np.zeros(static(wanted.type) or (), wanted.type.dtype) if not wanted.type.size else None
+            bound = instance.bounds.get(name)
+            arrays[name] = content(wanted.type, "plain", dice, (), bound) if empty is None else empty
     sized = replace(instance, binding=binding, arrays=arrays, left=left, signature=f"{instance.signature}\n{other}")
     problem = typed.problem
     if problem is None and typed.right is not None:
