@@ -175,17 +175,21 @@ def _data(model: Model | onnx.ModelProto, optimized: bool) -> bytes:
     return bytes(asked.SerializeToString())
 
 
-def check_libraries(paths: Sequence[str]) -> None:
-    """Raises OptionError where onnxruntime cannot load a library of custom operators."""
+def found_libraries(paths: Sequence[str]) -> tuple[str, ...]:
+    """The absolute paths of libraries of custom operators: one without a folder would be looked for among the system's.
+    Raises OptionError where onnxruntime cannot load one."""
+    found = []
     for path in paths:
         try:
             if not Path(path).is_file():
                 raise OptionError(f"custom-op-library: no file {path}, expected a shared library of custom operators")
-            ort.SessionOptions().register_custom_ops_library(path)
+            found.append(str(Path(path).absolute()))
+            ort.SessionOptions().register_custom_ops_library(found[-1])
         except OptionError:
             raise
         except Exception as error:  # as above
             raise OptionError(f"custom-op-library: {path} is none that onnxruntime loads: {one_line(error)}") from error
+    return tuple(found)
 
 
 def _add_held(model: Model, options: ort.SessionOptions) -> list[ort.OrtValue]:

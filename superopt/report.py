@@ -230,9 +230,13 @@ def to_json(document: Mapping[str, Any]) -> str:
 
 
 def write(text: str, path: str | os.PathLike[str]) -> None:
-    """Writes a report so that it is there whole or not at all. Raises ``OptionError`` where it cannot be written."""
+    """Writes a report so that it is there whole or not at all; what is there and is no file (a pipe, a device) is
+    written into. Raises ``OptionError`` where it cannot be written."""
     target = Path(path)
     try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
         with replacing(target) as temporary:
             temporary.write_text(text, encoding="utf-8")
     except OSError as error:

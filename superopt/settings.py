@@ -9,7 +9,7 @@ from superopt.cost import CostModel
 from superopt.cost import load as load_cost_model
 from superopt.costs.timing import Runtime
 from superopt.errors import EvaluationError, FeedError
-from superopt.evaluate import check_libraries
+from superopt.evaluate import found_libraries
 from superopt.inputs.feeds import Feeds
 from superopt.inputs.sample import FEEDS, sample
 from superopt.models.byte_counts import stored_bytes
@@ -44,8 +44,7 @@ def cost_models_of(chosen: Options) -> tuple[CostModel, ...]:
 
 def with_libraries(original: Model, chosen: Options) -> Model:
     """The model with the libraries of custom operators that it is to be run with. Raises ``OptionError``."""
-    check_libraries(chosen.custom_op_library)
-    return replace(original, libraries=chosen.custom_op_library)
+    return replace(original, libraries=found_libraries(chosen.custom_op_library))
 
 
 _NARROW_FEEDS = 12

@@ -6,13 +6,14 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn, cast
 
 import typer
 
 from superopt.cli import cost_commands, model_commands, research_commands, rules_commands
 from superopt.cli.app import app
-from superopt.cli.complaints import complain, complain_internal
+from superopt.cli.complaints import complain, complain_unwritten, give_output_up, is_about_output
 from superopt.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, OK
 from superopt.cli.interruption import forget_interruption, heed_interrupts, ignore_interrupts
 from superopt.errors import InputError, SuperoptError
@@ -30,6 +31,7 @@ _UsageError = cast(type[Exception], typer.BadParameter.__mro__[1])
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Runs a command and exits with its code; a fault of the user's, or of ours, is one line on stderr."""
     before = signal.getsignal(signal.SIGINT)
+    _open_what_is_closed()
     try:
         code = _run(args)
         # What libraries do at exit is not to be interrupted: the process would end by the signal, and not by its code.
@@ -41,6 +43,13 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     if args is not None:  # called from Python, which goes on
         heed_interrupts(before)
     sys.exit(code)
+
+
+def _open_what_is_closed() -> None:
+    """Streams that whoever started the process has closed take what is printed, and keep nothing of it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
 
 
 def _run(args: Sequence[str] | None) -> int:
@@ -60,12 +69,12 @@ def _run(args: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, typer.Abort) as error:
         return _interrupted(str(error))
     except BrokenPipeError:
-        # Whoever read us has closed the pipe: no more can be said, and the interpreter must not try at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_output_up()  # Whoever read us has closed the pipe.
         return FAILED
     except Exception as error:
-        complain_internal(error, "nothing was written")
-        return FAILED
+        of_output = is_about_output(error)
+        complain_unwritten(error, "the command's files are written" if of_output else "nothing was written")
+        return BAD_INPUT if of_output else FAILED
 
 
 def _interrupted(message: str) -> int:

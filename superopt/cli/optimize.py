@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from superopt.cli.complaints import complain_internal
+from superopt.cli.complaints import complain_unwritten
 from superopt.cli.exit_codes import FAILED, OK
 from superopt.cli.interruption import ignore_interrupts
 from superopt.cli.progress_lines import Lines
@@ -16,9 +15,6 @@ from superopt.progress import DUMPS
 from superopt.report import to_json, write
 from superopt.reporting import render
 from superopt.reporting.report_text import report_text
-
-if TYPE_CHECKING:
-    from superopt.models.model import Model
 
 
 def run_optimize(
@@ -42,7 +38,9 @@ def run_optimize(
         raise
     except Exception as error:
         # A fault of ours must not leave the user without a model: the original is right.
-        _write_original(loaded, target, error)
+        ignore_interrupts()
+        models.save(loaded, target)
+        complain_unwritten(error, f"the original was written to {target}")
         return FAILED
     ignore_interrupts()
     result.save(target)
@@ -53,14 +51,6 @@ def run_optimize(
     if options.explain is not None and (Path(options.explain) / "index.md").is_file():
         render.show([f"explained in {Path(options.explain) / 'index.md'}"], console)
     return OK if result.report["verified"] else FAILED
-
-
-def _write_original(loaded: Model, target: Path, error: Exception) -> None:
-    from superopt.models import model as models
-
-    ignore_interrupts()
-    models.save(loaded, target)
-    complain_internal(error, f"the original was written to {target}")
 
 
 def default_output(source: str) -> Path:
@@ -77,6 +67,8 @@ def check_target(what: str, target: Path, *others: str) -> None:
     if target.is_dir():
         raise OptionError(f"{target}: is a directory, expected an {what} file")
     if target.exists() and not target.is_file():
+        if what == "report":
+            return  # It is written into.
         raise OptionError(f"{target}: is no regular file, expected one, or a name that is free, for the {what}")
     if not target.parent.is_dir():
         raise OptionError(f"{target}: {target.parent} is not a directory, expected the {what} in one that exists")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import filecmp
 import itertools
 import math
@@ -143,9 +144,12 @@ def carried_over(
 def replacing(target: Path) -> Iterator[Path]:
     """A path beside ``target`` to write to; it becomes ``target`` when the block ends well, and is gone otherwise.
 
-    Where ``target`` is a symbolic link, the file that it leads to is the one that is written.
+    Where ``target`` is a symbolic link, the file that it leads to is the one that is written. Raises OSError where it
+    is a device, a pipe or a directory: a file in its place would be none any more.
     """
     target = Path(os.path.realpath(target))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "is no regular file", str(target))
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     os.close(handle)
     temporary = Path(name)
