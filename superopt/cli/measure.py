@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
 
 from superopt.cli.exit_codes import OK
 from superopt.cost import constant_nodes, load, measured, operands_of
@@ -27,34 +26,10 @@ from superopt.numeric import settle
 from superopt.options import Options, check_seconds
 from superopt.report import to_json, write
 from superopt.reporting import render
+from superopt.reporting.measurement import measurement_document, measurement_text
 from superopt.search.candidates import limits_of
 from superopt.settings import feeds_of, rules_of, sizes_of
 from superopt.workload import Sizes
-
-FORMAT = "superopt measurement 1"
-
-
-class Untimed(TypedDict):
-    """An instance that cannot be timed, and why."""
-
-    instance: str
-    reason: str
-
-
-class Measurement(TypedDict):
-    """The document: how many instances were timed now, were known before, and were left when the time was over."""
-
-    format: str
-    sources: list[str]
-    place: str
-    database: str
-    timed: int
-    known: int
-    left: int
-    failed: list[Untimed]
-    total: int
-    seconds: float
-    output: str | None
 
 
 def run_measure(
@@ -83,19 +58,8 @@ def run_measure(
     filled = fill(database, waiting, runtime, seconds=left, again=again, seen=seen)
     if output is not None:
         write(toml(measured(runtime, database), f"What operators cost in seconds on {place}.\n{_ORIGIN}"), output)
-    document: Measurement = {
-        "format": FORMAT,
-        "sources": list(sources),
-        "place": str(place),
-        "database": str(database.path),
-        "timed": filled.timed,
-        "known": filled.known,
-        "left": filled.left,
-        "failed": [{"instance": name, "reason": reason} for name, reason in filled.failed.items()],
-        "total": database.places().get(place, 0),
-        "seconds": time.perf_counter() - begin,
-        "output": output,
-    }
+    total, spent = database.places().get(place, 0), time.perf_counter() - begin
+    document = measurement_document(sources, place, database.path, filled, total, spent, output)
     if report is not None:
         write(to_json(document), report)
     render.show(measurement_text(document), render.console())
@@ -129,17 +93,3 @@ def instances_of(
             saturated = saturate(graph, rules, limits, original.opset)
             later.update(egraph_instances(saturated.egraph, sizes, model.fusions, block))
     yield from sorted(later.values(), key=lambda instance: -formula_of(model, instance))
-
-
-def measurement_text(document: Measurement) -> list[str]:
-    """What ``superopt measure`` prints."""
-    lines = [f"{item['instance']}: not timed: {item['reason']}" for item in document["failed"]]
-    left = f", {document['left']} left for another time (--seconds)" if document["left"] else ""
-    lines.append(
-        f"{document['timed']} operator instances timed in {document['seconds']:.0f} s, {document['known']} known"
-        f" before{left}"
-    )
-    lines.append(f"{document['total']} in {document['database']} for {document['place']}")
-    if document["output"] is not None:
-        lines.append(f"{document['output']}: a cost model of them")
-    return lines
