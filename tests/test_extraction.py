@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,11 +21,11 @@ from superopt.cost import CostModel, load
 from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
 from superopt.extraction import Extractor, Problem, extract, greedy, interchange, several, solve, tightening
-from superopt.extraction.formulation import cycle_cuts, formulate
+from superopt.extraction.formulation import Formulation, cycle_cuts, formulate
 from superopt.extraction.heuristics import heuristic, value
-from superopt.extraction.reduction import opened, simplify
+from superopt.extraction.reduction import Part, opened, simplify
 from superopt.extraction.solve import TOLERANCE
-from superopt.extraction.solvers import Effort, branch, propagate, relax
+from superopt.extraction.solvers import Effort, Relaxed, branch, propagate, relax
 from superopt.extraction.sums import Sums
 from superopt.extraction.tightening import masks, tighten
 from superopt.terms import ABSENT, Attrs, Constant, TensorType, TermGraph
@@ -188,6 +189,34 @@ def sums(terms: int, rng: random.Random | None = None) -> Problem:
             costs.append(rng.choice(prices[not way]) if rng is not None else prices[not way][0])
     roots = [number[parts[-1]]] + ([rng.randrange(len(parts))] if rng is not None and rng.random() < 0.5 else [])
     return Problem(len(parts), node_class, children, costs, roots)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_agrees_with_brute_force_where_cores_are_solved_first(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = sys.modules["superopt.extraction.solve"]
+    monkeypatch.setattr(whole, "_CORE_ABOVE", 0)
+    monkeypatch.setattr(whole, "_CORE_AT_MOST", 1.0)
+    rng = random.Random(seed)
+    for problem in (ladder(rng, 4), sums(3, rng), random_problem(rng)):
+        check_solution(problem)
+
+
+def test_a_core_holds_what_the_heuristics_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = sys.modules["superopt.extraction.solve"]
+    monkeypatch.setattr(whole, "_CORE_ABOVE", 0)
+    monkeypatch.setattr(whole, "_CORE_AT_MOST", 1.0)
+    better = []
+    original = whole._offer_core
+
+    def offer(part: Part, program: Formulation, relaxed: Relaxed, incumbent: Any, effort: Effort) -> None:
+        before = incumbent.cost
+        original(part, program, relaxed, incumbent, effort)
+        better.append(incumbent.cost < before)
+
+    monkeypatch.setattr(whole, "_offer_core", offer)
+    for seed in range(60):
+        solve(ladder(random.Random(seed), 12))
+    assert any(better)
 
 
 @pytest.mark.parametrize("seed", range(60))

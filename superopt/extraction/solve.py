@@ -14,9 +14,9 @@ import numpy as np
 from superopt.errors import EGraphError
 from superopt.extraction import solvers
 from superopt.extraction.formulation import Formulation, cycle_cuts, formulate
-from superopt.extraction.heuristics import Chosen, by_trees, heuristic, needed, value
+from superopt.extraction.heuristics import Chosen, by_trees, exchanged, heuristic, needed, value
 from superopt.extraction.problem import Choice, Problem, settle
-from superopt.extraction.reduction import Part, Picks, components, flatten, opened, simplify
+from superopt.extraction.reduction import Items, Part, Picks, components, flatten, opened, simplify
 from superopt.extraction.solvers import Effort
 from superopt.extraction.tightening import promote_spine, tighten
 
@@ -37,6 +37,16 @@ _SHARES = 3.0
 """The multiple of its share of what is left that one of several independent pieces may use: most need less."""
 
 _CUT_ROUNDS = 6
+_LEAST_GAIN = 1e-4
+"""The share of the gap that a round of cuts must close for another to follow."""
+
+_CORE_ABOVE = 1_000
+"""Items of a part above which its core is solved first: smaller parts are solved as a whole."""
+
+_CORE_AT_MOST = 0.5
+_CORE_EFFORT = 0.25
+"""The shares of the part's items that a core may have, and of the effort that goes into it."""
+
 _FIRST_BRANCH_NODES = 10
 _BRANCH_NODES = 2_000
 _BRANCH_ROUNDS = 12
@@ -155,15 +165,15 @@ def greedy(problem: Problem) -> Choice:
     return choice
 
 
-def _prepared(part: Part, effort: Effort) -> _Piece:
-    """A component, reduced, with the best solution of the heuristics and the bound of the relaxation. Uses up
-    ``part``."""
+def _prepared(part: Part, effort: Effort, cored: bool = True) -> _Piece:
+    """A component, reduced, with the best solution of the heuristics and the bound of the relaxation; ``cored`` where
+    its core is to be solved for a better one. Uses up ``part``."""
     incumbent = _Incumbent()
     if len(part.items) > _SPINE_ABOVE and not effort.late:
         promote_spine(part, effort.is_late)
         pieces = components(part)
         if len(pieces) != 1:
-            return _Piece(part, incumbent, inner=[_prepared(piece, effort) for piece in pieces])
+            return _Piece(part, incumbent, inner=[_prepared(piece, effort, cored) for piece in pieces])
     chosen, _ = heuristic(part, effort.is_late)
     incumbent.offer(part, chosen)
     while True:
@@ -172,12 +182,12 @@ def _prepared(part: Part, effort: Effort) -> _Piece:
         tighten(part, incumbent.cost, effort.is_late)
         pieces = components(part)
         if len(pieces) != 1:
-            return _Piece(part, incumbent, inner=[_prepared(piece, effort) for piece in pieces])
+            return _Piece(part, incumbent, inner=[_prepared(piece, effort, cored) for piece in pieces])
         chosen, _ = heuristic(part, effort.is_late)
         if incumbent.offer(part, chosen):
             continue
         program = formulate(part)
-        low, dropped = _relaxed(part, program, incumbent, effort)
+        low, dropped = _relaxed(part, program, incumbent, effort, cored)
         piece = _Piece(part, incumbent, low, program=program, hint=chosen)
         if piece.proven:
             return replace(piece, program=None)
@@ -204,7 +214,9 @@ def _floor(part: Part) -> float:
     return part.cost + sum(min(item.cost for item in part.items[root]) for root in part.roots)
 
 
-def _relaxed(part: Part, program: Formulation, incumbent: _Incumbent, effort: Effort) -> tuple[float, bool]:
+def _relaxed(
+    part: Part, program: Formulation, incumbent: _Incumbent, effort: Effort, cored: bool
+) -> tuple[float, bool]:
     """A lower bound from the relaxation with cuts; items that it shows to be too dear are dropped (whether any
     were)."""
     low = _floor(part)
@@ -216,6 +228,7 @@ def _relaxed(part: Part, program: Formulation, incumbent: _Incumbent, effort: Ef
         again = solvers.relax(program, rest, effort)
         if again is None:
             break
+        gained = math.inf if relaxed is None else again.bound - relaxed.bound
         relaxed = again
         low = max(low, part.cost + relaxed.bound)
         cuts = cycle_cuts(program, relaxed.solution.tolist())
@@ -224,8 +237,13 @@ def _relaxed(part: Part, program: Formulation, incumbent: _Incumbent, effort: Ef
                 _offer_near(part, program, incumbent, relaxed.solution.tolist())
             break
         program.rows += cuts
+        if gained <= _LEAST_GAIN * (rest - relaxed.bound):
+            break
     if relaxed is None:
         return low, False
+    if cored and part.size > _CORE_ABOVE and low < incumbent.cost * (1 - TOLERANCE):
+        _offer_core(part, program, relaxed, incumbent, effort)
+        rest = part.rest(incumbent.cost)
     slack = rest - relaxed.bound + rest * TOLERANCE
     count = 0
     for owner, mine in program.of.items():
@@ -240,6 +258,35 @@ def _offer_near(part: Part, program: Formulation, incumbent: _Incumbent, solutio
     free = {(program.owner[v], program.index[v]) for v, amount in enumerate(solution) if amount > 0.5}
     near = by_trees(part.items, lambda owner, index: 0.0 if (owner, index) in free else part.items[owner][index].cost)
     incumbent.offer(part, near)
+
+
+def _offer_core(
+    part: Part, program: Formulation, relaxed: solvers.Relaxed, incumbent: _Incumbent, effort: Effort
+) -> None:
+    """Offers the choice of the least reduced costs, and the best one of its items and of those that have no reduced
+    cost at all: few enough to be solved, and nearly always cheaper than what knows nothing of the relaxation."""
+    reduced = np.maximum(relaxed.reduced, 0.0)
+    place = {(o, i): v for v, (o, i) in enumerate(zip(program.owner, program.index, strict=True))}
+    near, _ = exchanged(part, by_trees(part.items, lambda o, i: float(reduced[place[o, i]])), effort.is_late)
+    incumbent.offer(part, near)
+    used = {owner: near[owner] for owner in needed(part.items, part.roots, near) or ()}
+    core: Items = {
+        owner: [
+            part.items[owner][program.index[v]]._replace(picks=v, settled=frozenset())
+            for v in mine
+            if reduced[v] <= TOLERANCE * relaxed.bound or used.get(owner) == program.index[v]
+        ]
+        for owner, mine in program.of.items()
+    }
+    small = Part(core, list(part.roots))
+    simplify(small, effort.is_late)
+    if small.size > _CORE_AT_MOST * part.size or effort.spent:
+        return
+    with effort.share(_CORE_EFFORT) as share:
+        pieces = [_prepared(piece, share, cored=False) for piece in components(small)]
+        _search([inner for piece in pieces for inner in piece.open_pieces()], share)
+    _, picks, _ = _Piece(small, _Incumbent(), inner=pieces).gathered()
+    incumbent.offer(part, {program.owner[v]: program.index[v] for v in flatten(picks)})
 
 
 def _exact(part: Part, program: Formulation, incumbent: _Incumbent, hint: Chosen, effort: Effort) -> float:

@@ -23,12 +23,17 @@ _UNITS = 10**9
 """What the incumbent's cost is scaled to for CP-SAT, whose costs are whole numbers."""
 
 _ITERATIONS_A_UNIT = 20_000
-"""Simplex iterations that count as much as one unit of CP-SAT's deterministic time (about a second)."""
+"""Simplex iterations of a relaxation in a unit (about a second)."""
 
-_ROUND_ENTRIES_A_UNIT = 400_000
-_NODE_ENTRIES_A_UNIT = 4_000_000
-"""Entries of the matrix for which a round of cuts at HiGHS' first node, and anything at a later one, takes less than a
-unit: HiGHS takes no limit of iterations for an integer program, and asks after each of these whether to go on."""
+_ROUND_ENTRIES_A_UNIT = 600_000
+_ROUND_POWER = 0.62
+_NODE_ROUNDS = 10
+"""A round of cuts at HiGHS' first node takes about a unit for so many entries of the matrix, for fewer the power of
+their share; anything at a later node the tenth of it. HiGHS takes no limit of iterations for an integer program, and
+asks after each of these whether to go on."""
+
+_TICKS_A_UNIT = 0.25
+"""CP-SAT's deterministic time in a unit: of what extraction asks it takes several seconds each."""
 
 
 @dataclass
@@ -145,18 +150,18 @@ def branch(program: Formulation, upper: float, effort: Effort, nodes: int) -> Fo
     for option, value in (("mip_rel_gap", 0.0), ("mip_abs_gap", _SCALE * 1e-9), ("mip_feasibility_tolerance", 1e-9)):
         solver.setOptionValue(option, value)
     solver.setOptionValue("mip_max_nodes", nodes)
-    entries = program.entries
+    a_round = (program.entries / _ROUND_ENTRIES_A_UNIT) ** _ROUND_POWER
     spent = 0.0
 
     def asked(event: Any) -> None:
         nonlocal spent
-        spent += entries / (_ROUND_ENTRIES_A_UNIT if event.data_out.mip_node_count < 1 else _NODE_ENTRIES_A_UNIT)
+        spent += a_round if event.data_out.mip_node_count < 1 else a_round / _NODE_ROUNDS
         event.interrupt(spent > effort.units)
 
     solver.cbMipInterrupt += asked
     solver.run()
     info = solver.getInfo()
-    effort.units -= max(int(info.simplex_iteration_count), 1) / _ITERATIONS_A_UNIT
+    effort.units -= max(spent, max(int(info.simplex_iteration_count), 1) / _ITERATIONS_A_UNIT)
     if solver.getModelStatus() == highspy.HighsModelStatus.kInterrupt:
         effort.units = 0.0
     effort.timed_out = effort.timed_out or solver.getModelStatus() == highspy.HighsModelStatus.kTimeLimit
@@ -192,7 +197,7 @@ def _highs(matrix: _Matrix, costs: NDArray[np.float64], effort: Effort, whole: b
 
 
 def propagate(program: Formulation, upper: float, effort: Effort, units: float, hint: Mapping[int, int]) -> Found:
-    """Solves the integer program by clause learning (CP-SAT), within so many units of its deterministic time.
+    """Solves the integer program by clause learning (CP-SAT), within so many units.
 
     Cycles are forbidden by levels inside strongly connected components. Costs are rounded down to whole numbers, so
     that the bound holds for the true ones.
@@ -228,12 +233,11 @@ def propagate(program: Formulation, upper: float, effort: Effort, units: float, 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
-    solver.parameters.max_deterministic_time = units
+    solver.parameters.max_deterministic_time = units * _TICKS_A_UNIT
     if effort.deadline is not None:
         solver.parameters.max_time_in_seconds = max(effort.seconds_left(), 0.01)
     status = solver.solve(model)
-    spent = solver.response_proto.deterministic_time
-    effort.units -= spent
+    effort.units -= solver.response_proto.deterministic_time / _TICKS_A_UNIT
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         best: Chosen | None = chosen(program, [float(solver.boolean_value(way)) for way in variables])
     else:
