@@ -20,6 +20,7 @@ from superopt.laws.instances_kinds import (
     GAPS,
     KINDS,
     OVERHANG,
+    RAISED,
     REMAINDER,
     ROOT,
     SMALLER,
@@ -96,6 +97,14 @@ USUALLY = {
         " when len(h) == 1, s[0] >= 0, b[0] >= 0, e[0] >= 0, f[0] >= 0"
     ),
     "a size that is copied": "exact\n Reshape(Squeeze(x, axes=k), shape=t) => Reshape(x, shape=t)",
+    "a window with gaps that is made larger": (
+        "reassociates\n Conv(x, w, b, **a)"
+        " => Conv(x, Pad(w, None, pads=(0, 0, 1, 1, 0, 0, 1, 1)), b, **a, pads=tuple_sum(a.pads, (1, 1, 1, 1)))\n"
+        " when rank(w) == 4"
+    ),
+    "one element of a higher rank": (
+        "reassociates\n Mul(x, c) => Mul(x, scalar(number(c), like=x))\n only if constant(c)"
+    ),
     "a size that is copied of fewer": "exact\n Reshape(Flatten(x, axis=k), shape=t) => Reshape(x, shape=t)",
 }
 """Rules that are wrong for one kind of operands among others of this kind."""
@@ -131,6 +140,9 @@ def kinds_of(op: str, one: Instance) -> set[str]:
     if op == "Slice" and isinstance(attrs, Attrs) and isinstance(x, Value):
         ends = dict(zip(attrs["axes"], attrs["ends"], strict=True))  # type: ignore[arg-type]
         return {BEYOND} if any(end > x.shape[axis] for axis, end in ends.items()) else set()  # type: ignore[index]
+    if op.startswith("Conv") and isinstance(attrs, Attrs):
+        taps = one.arrays["w"].shape[2:]
+        return {GAPS} if max(taps) > 1 and max(attrs["dilations"]) > 1 else set()  # type: ignore[type-var, arg-type]
     if isinstance(attrs, Attrs) and isinstance(x, Value):
         return _window_kinds(x, attrs)
     if op == "MatMul" and isinstance(x, Value) and isinstance(y, Value):
@@ -154,13 +166,15 @@ def _window_kinds(x: Value, attrs: Attrs) -> set[str]:
     return found
 
 
-ALONE = {op: set(kinds) - {ALONG, SMALLER} for op, kinds in KINDS.items()}
+ALONE = {op: set(kinds) - {ALONG, SMALLER, RAISED} for op, kinds in KINDS.items()}
 """The kinds that an operator's own operands can be of; the others are of what stands beside an operator's result."""
 
 
 @pytest.mark.parametrize("op", [op for op, kinds in ALONE.items() if kinds])
 def test_every_kind_is_drawn_at_every_seed(op: str) -> None:
-    term = {"MatMul": "MatMul(x, y)", "Pow": "Pow(x, y)", "Pad": "Pad(x, v, **a)"}.get(op, f"{op}(x, **a)")
+    known = {"MatMul": "MatMul(x, y)", "Pow": "Pow(x, y)", "Pad": "Pad(x, v, **a)"}
+    known |= {conv: f"{conv}(x, w, b, **a)" for conv in ("Conv", "ConvTranspose")}
+    term = known.get(op, f"{op}(x, **a)")
     rule = rule_of(f"reassociates\n {term} => {term}")
     for seed in SEEDS:
         drawn = Counter(kind for one in instances(rule, points=24, seed=seed) for kind in kinds_of(op, one))

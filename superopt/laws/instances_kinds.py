@@ -14,7 +14,7 @@ VECTOR_BEFORE, VECTOR_BEHIND = "vector before", "vector behind"
 REMAINDER, OVERHANG, GAPS = "remainder", "overhang", "gaps"
 EVEN, ROOT = "even", "root"
 CROP, GROW = "crop", "grow"
-ALONG, SMALLER = "along", "smaller"
+ALONG, SMALLER, RAISED = "along", "smaller", "raised"
 COPIED, BEYOND, SHORT = "copied", "beyond", "short"
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -23,10 +23,12 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "AveragePool": (REMAINDER, OVERHANG),
     "LpPool": (REMAINDER, OVERHANG),
     "MaxPool": (REMAINDER, OVERHANG, GAPS),
+    **dict.fromkeys(("Conv", "ConvTranspose"), (GAPS,)),
     # Pads below zero take away.
     "Pad": (CROP,),
-    # Operands that vary along one axis alone, and axes along which no operand varies but one that an operator makes.
-    **dict.fromkeys(named(lambda form: form.shaped == "broadcast"), (ALONG, SMALLER)),
+    # Single elements of a higher rank than what they meet, operands that vary along one axis alone, and axes along
+    # which no operand varies but one that an operator makes.
+    **dict.fromkeys(named(lambda form: form.shaped == "broadcast"), (RAISED, ALONG, SMALLER)),
     # Exponents that lose the sign of a number, or have no value for it.
     "Pow": (EVEN, ROOT),
     # Shapes that copy sizes, and ends behind the last element.

@@ -13,12 +13,13 @@ Shape = tuple[int, ...]
 
 
 def _window(
-    request: Request, dice: Dice, spatial: int, kernel: Shape | None
+    request: Request, dice: Dice, spatial: int, given: Shape | None
 ) -> tuple[Shape, Shape, Shape, Shape | None]:
     """Kernel, strides, dilations, and pads where they are given."""
     twin = contrasted(request, dice, spatial)
     if twin is not None:
-        return kernel or twin.kernel, twin.strides, twin.dilations, twin.pads
+        return given or twin.kernel, twin.strides, twin.dilations, twin.pads
+    kernel = given
     if kernel is None:
         fresh = tuple(dice.pick((1, 1, 2, 3, 3)) for _ in range(spatial))
         if dice.plain and dice.chance(0.5):
@@ -33,6 +34,8 @@ def _window(
     dilations = request.window("dilations", spatial)
     if dilations is None:
         dilations = _again(dice, f"dilations{spatial}", _each(dice, spatial, (1, 1, 1, 1, 2)))
+        if request.kind == GAPS:
+            dilations, kernel = (2,) * spatial, given or tuple(max(size, 2) for size in kernel)
     return kernel, strides, dilations, request.window("pads", 2 * spatial)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from superopt.laws.instances_dice import DTYPES, FLOATS, Dice, Proposal, Request, axes_of, axis_of, product, under
-from superopt.laws.instances_kinds import ALONG, SMALLER
+from superopt.laws.instances_kinds import ALONG, RAISED, SMALLER
 from superopt.laws.instances_linear import LINEAR
 from superopt.laws.instances_movement import MOVEMENT
 from superopt.laws.instances_resizing import RESIZING
@@ -77,7 +77,7 @@ def _broadcast(request: Request, dice: Dice) -> Proposal:
         if have and len(out) < 3 and dice.chance(0.3):
             out = (*dice.shape(1, 2), *out)
         out = tuple(dice.size() if dim == 1 and dice.chance(0.15) else dim for dim in out)
-    if request.kind in (ALONG, SMALLER) and have and out:
+    if request.kind == RAISED or (request.kind in (ALONG, SMALLER) and have and out):
         return Proposal(_of_kind(request.kind, known, out, dice))
     full = dice.between(0, count - 1)
     if out[:1] == (1,) and have == [] and count == 2 and dice.chance(0.2):
@@ -96,7 +96,14 @@ def _broadcast(request: Request, dice: Dice) -> Proposal:
 
 
 def _of_kind(kind: str, known: list[Shape | None], out: Shape, dice: Dice) -> list[Shape | None]:
-    """Shapes for what is not known beside what is: one that varies along one axis alone, or none along one axis."""
+    """Shapes for what is not known beside what is: one that varies along one axis alone, none along one axis, or one
+    element of a higher rank."""
+    if kind == RAISED:
+        # Mostly the last, where constants stand.
+        free = [place for place, shape in enumerate(known) if shape is None] or [0]
+        raised = free[-1] if dice.chance(0.7) else dice.pick(free)
+        made = [(1,) * (len(out) + 1) if place == raised else out for place in range(len(known))]
+        return [fresh if shape is None else shape for shape, fresh in zip(known, made, strict=True)]
     axis = dice.pick([axis for axis, dim in enumerate(out) if dim > 1] or [0])
     if kind == ALONG:
         alone = tuple(dim if at == axis else 1 for at, dim in enumerate(out))
