@@ -33,6 +33,7 @@ from superopt.engine.engine_text import (
     engine_rules,
     matched_by,
     needed,
+    quoted_separator,
 )
 from superopt.engine.matching import Clash
 from superopt.engine.snapshot import Snapshot, read
@@ -101,7 +102,7 @@ class Engine:
             [
                 *PROGRAM,
                 "(function type-of (T) String :merge (py-to-string "
-                f"(py-call {merge} (py-from-string old) (py-from-string new))))",
+                f"(py-call {merge} (py-from-string (+ old {quoted_separator()} new)))))",
                 f"(let $answer {answering(self._session)})",
                 f"(let $part {parting()})",
                 f"(set (type-of {NO_TERM}) {quoted(NO_TYPE)})",
