@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from superopt.laws.instances_dice import Dice, Proposal, Request, axis_of, factors, product, under
-from superopt.laws.instances_kinds import BEYOND, COPIED, CROP, SHORT
+from superopt.laws.instances_kinds import BEYOND, COPIED, CROP, LEADING, SHORT
 
 Shape = tuple[int, ...]
 
@@ -72,6 +72,12 @@ def _slice(request: Request, dice: Dice) -> Proposal:
         x = (*dice.shape(1, 2), 2 * dice.between(1, 3), 2 * dice.between(1, 3))
         axes = request.ints("axes") or (len(x) - 2, len(x) - 1)
         return Proposal([x], {"axes": axes, "starts": (0, 0), "ends": tuple(x[-2:]), "steps": (2, 2)})
+    if request.shape(0) is None and request.ints("starts") == (0,) and dice.chance(0.3):
+        # The first of a few parts of one size.
+        parts, size = dice.between(2, 4), dice.between(1, 3)
+        axis = (request.ints("axes") or (dice.between(0, len(x) - 1),))[0]
+        x = tuple(parts * size if place == axis else dim for place, dim in enumerate(x))
+        return Proposal([x], {"axes": (axis,), "starts": (0,), "ends": (size,), "steps": (1,)})
     axes = (
         request.ints("axes")
         or tuple(axis for axis in range(len(x)) if dice.chance(0.5))
@@ -225,17 +231,19 @@ def _transpose(request: Request, dice: Dice) -> Proposal:
     x, perm, out = request.shape(0), request.ints("perm"), request.hinted
     rank = len(x) if x is not None else len(perm) if perm is not None else len(out) if out is not None else None
     if rank is None:
-        x = dice.shape(1, 5)
+        x = dice.shape(3 if request.kind == LEADING else 1, 5)
         rank = len(x)
     if perm is None:
         order = list(range(rank))
-        if rank >= 2 and dice.chance(0.4):
+        if request.kind == LEADING and rank >= 3:
+            order[0], order[1] = 1, 0
+        elif rank >= 2 and dice.chance(0.4):
             order[-1], order[-2] = order[-2], order[-1]
         elif rank == 4 and dice.chance(0.4):
             order = dice.pick(([0, 2, 3, 1], [0, 3, 1, 2], [0, 2, 1, 3]))
         else:
             dice.random.shuffle(order)
-        again = dice.again(f"perm{rank}", tuple(order), 0.2)
+        again = dice.again(f"perm{rank}", tuple(order), 0.0 if request.kind == LEADING else 0.2)
         perm = tuple(int(axis) for axis in again) if isinstance(again, tuple) else tuple(order)
         if x is not None and out is not None and len(out) == rank and dice.chance(0.7):
             perm = _matching(dice, x, out) or perm
