@@ -401,3 +401,23 @@ def test_regions_get_the_values_that_callers_may_override() -> None:
     verdict = verify_regions(original, new, [{"x": np.ones((5, 4), np.float32)}])
     assert verdict.agree
     assert "on the values of one run of the original" in verdict.reason
+
+
+@pytest.mark.parametrize(("op", "agree"), [("Abs", True), ("Neg", False)])
+def test_what_a_node_makes_beside_what_is_compared_is_not_given_to_it(op: str, agree: bool) -> None:
+    """One Split makes both values in the original; in the new model one of them is made of the other."""
+    original = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 2] x) => (float[n, 2] a, float[n, 2] c) <int64[2] sizes = {2, 2}> {
+        p = Abs(x)
+        t = Concat <axis = 1> (p, p)
+        a, b = Split <axis = 1> (t, sizes)
+        c = Relu(b)
+    }""")
+    new = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[n, 2] x) => (float[n, 2] a, float[n, 2] c) {{
+        a = Abs(x)
+        b = {op}(a)
+        c = Relu(b)
+    }}""")
+    feeds = [{"x": np.arange(6, dtype=np.float32).reshape(3, 2) - 2}]
+    assert verify_regions(load(original), load(new), feeds, "exact").agree is agree

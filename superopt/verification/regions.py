@@ -171,7 +171,10 @@ class Difference:
         names = self._named(outputs)
         new, inputs = self.new.cone([name for _, name in names], ends)
         old, more = self.old.cone([name for name, _ in names], ends)
-        return Region(tuple(sorted({*inputs, *more})), outputs, tuple(old), tuple(new))
+        region = Region(tuple(sorted({*inputs, *more})), outputs, tuple(old), tuple(new))
+        # Where one node makes several values in one of the two, it cannot be given one of them.
+        made = self._made(region) & set(region.inputs)
+        return self.region(outputs, set(stops) - made) if made else region
 
     def models(self, region: Region, types: ValueTypes) -> tuple[Model, Model]:
         """Both ways to compute the outputs of a region from its inputs: the original's, and the new model's."""
@@ -267,17 +270,19 @@ class Difference:
 
     def _together(self, left: Region, right: Region) -> Region | None:
         old, new = sorted({*left.original, *right.original}), sorted({*left.new, *right.new})
-        inputs = tuple(sorted({*left.inputs, *right.inputs}))
-        made = {name for index in old for name in self.old.nodes[index].output}
-        made.update(name for index in new for name in self.new.nodes[index].output)
-        if made & set(inputs):
-            return None
-        return Region(
-            inputs,
+        region = Region(
+            tuple(sorted({*left.inputs, *right.inputs})),
             (*left.outputs, *right.outputs),
             tuple(sorted(old, key=self.old.order.__getitem__)),
             tuple(sorted(new, key=self.new.order.__getitem__)),
         )
+        return None if self._made(region) & set(region.inputs) else region
+
+    def _made(self, region: Region) -> set[str]:
+        """The values that the nodes of a region make, in either model."""
+        return {name for index in region.original for name in self.old.nodes[index].output if name} | {
+            name for index in region.new for name in self.new.nodes[index].output if name
+        }
 
 
 def _value_info(name: str, kind: TensorType | onnx.TypeProto | None) -> onnx.ValueInfoProto:
