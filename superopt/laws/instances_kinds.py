@@ -15,7 +15,7 @@ REMAINDER, OVERHANG, GAPS = "remainder", "overhang", "gaps"
 EVEN, ROOT = "even", "root"
 CROP, GROW = "crop", "grow"
 ALONG, SMALLER, RAISED = "along", "smaller", "raised"
-COPIED, BEYOND, SHORT = "copied", "beyond", "short"
+COPIED, BEYOND, SHORT, LEADING = "copied", "beyond", "short", "leading"
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "MatMul": (VECTOR_BEHIND, VECTOR_BEFORE),
@@ -34,6 +34,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     # Shapes that copy sizes, and ends behind the last element.
     "Reshape": (COPIED,),
     "Slice": (BEYOND,),
+    # Axes that change places before others that do not.
+    "Transpose": (LEADING,),
 }
 """The kinds of each operator that has some."""
 
