@@ -23,7 +23,10 @@ _UNITS = 10**9
 """What the incumbent's cost is scaled to for CP-SAT, whose costs are whole numbers."""
 
 _ITERATIONS_A_UNIT = 20_000
-"""Simplex iterations of a relaxation in a unit (about a second)."""
+_LIGHT_ENTRIES = 30_000
+_LIGHT_POWER = 0.45
+"""Simplex iterations of a relaxation in a unit (about a second), as long as it has so many entries; above, they take
+longer by this power of the number."""
 
 _ROUND_ENTRIES_A_UNIT = 600_000
 _ROUND_POWER = 0.62
@@ -123,9 +126,10 @@ def relax(program: Formulation, upper: float, effort: Effort) -> Relaxed | None:
     scale = _SCALE / upper if upper > 0 else 1.0
     costs, matrix = program.costs * scale, _matrix(program)
     solver = _highs(matrix, costs, effort, whole=False)
-    solver.setOptionValue("simplex_iteration_limit", max(int(effort.units * _ITERATIONS_A_UNIT), 1))
+    a_unit = _ITERATIONS_A_UNIT / max(1.0, program.entries / _LIGHT_ENTRIES) ** _LIGHT_POWER
+    solver.setOptionValue("simplex_iteration_limit", max(int(effort.units * a_unit), 1))
     solver.run()
-    effort.units -= max(int(solver.getInfo().simplex_iteration_count), 1) / _ITERATIONS_A_UNIT
+    effort.units -= max(int(solver.getInfo().simplex_iteration_count), 1) / a_unit
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         effort.timed_out = effort.timed_out or solver.getModelStatus() == highspy.HighsModelStatus.kTimeLimit
         return None
