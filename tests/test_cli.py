@@ -430,6 +430,13 @@ SENT = "os.kill(os.getpid(), signal.SIGINT)"
             130,
             INTERRUPTED,
         ),
+        # As in a library that is loaded.
+        (
+            "import superopt.search.candidates as s; s.saturate = lambda *_, **__: exec("
+            "'try: raise KeyboardInterrupt\\nexcept BaseException as e: raise ImportError from e')",
+            130,
+            INTERRUPTED,
+        ),
         ("import typer; typer.Typer.__call__ = lambda *_, **__: {sent}", 130, INTERRUPTED),
         # From here on there is a result, and it is written and told.
         ("import superopt.result as r; save = r.Result.save; r.Result.save = lambda *a: ({sent}, save(*a))", 0, ""),

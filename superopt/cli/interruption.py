@@ -18,6 +18,14 @@ def ignore_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def is_interruption(error: BaseException) -> bool:
+    """Whether an error was made of ^C: libraries that are being loaded make an ImportError of it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
+
+
 def forget_interruption() -> None:
     """Lets an interruption that was caught be over.
 

@@ -15,7 +15,7 @@ from superopt.cli import cost_commands, model_commands, research_commands, rules
 from superopt.cli.app import app
 from superopt.cli.complaints import complain, complain_unwritten, give_output_up, is_about_output
 from superopt.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, OK
-from superopt.cli.interruption import forget_interruption, heed_interrupts, ignore_interrupts
+from superopt.cli.interruption import forget_interruption, heed_interrupts, ignore_interrupts, is_interruption
 from superopt.errors import InputError, SuperoptError
 
 COMMANDS = (model_commands, cost_commands, research_commands, rules_commands)
@@ -72,6 +72,8 @@ def _run(args: Sequence[str] | None) -> int:
         give_output_up()  # Whoever read us has closed the pipe.
         return FAILED
     except Exception as error:
+        if is_interruption(error):
+            return _interrupted("")
         of_output = is_about_output(error)
         complain_unwritten(error, "the command's files are written" if of_output else "nothing was written")
         return BAD_INPUT if of_output else FAILED

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from superopt.cli.complaints import complain_unwritten
 from superopt.cli.exit_codes import FAILED, OK
-from superopt.cli.interruption import ignore_interrupts
+from superopt.cli.interruption import ignore_interrupts, is_interruption
 from superopt.cli.progress_lines import Lines
 from superopt.errors import InputError, OptionError
 from superopt.options import Options, check_choice
@@ -37,6 +37,8 @@ def run_optimize(
     except InputError:
         raise
     except Exception as error:
+        if is_interruption(error):
+            raise
         # A fault of ours must not leave the user without a model: the original is right.
         ignore_interrupts()
         models.save(loaded, target)
