@@ -236,7 +236,7 @@ def pool(request: Request, dice: Dice) -> Proposal:
             x = (*lead, *(n + (1 - (n + a + b - e) % s if s > 1 else 0) % max(s, 1) for n, a, b, e, s in sizes))
     attrs: dict[str, AttrValue] = {
         "kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads,
-        "ceil_mode": ceil, "count_include_pad": dice.integer((0, 1, 1)), "p": dice.pick((1, 2)),
+        "ceil_mode": ceil, "count_include_pad": dice.pick((0, 1)), "p": dice.pick((1, 2)),
     }  # fmt: skip
     return Proposal([x], attrs)
 
