@@ -129,6 +129,7 @@ class _Piece:
             inner_cost, inner_picks, inner_low = piece.gathered()
             cost, low = cost + inner_cost, low + inner_low
             picks += inner_picks
+        low = max(low, self.low)
         if self.incumbent.cost <= cost:
             return self.incumbent.cost, self.incumbent.picks, low
         return cost, picks, low
@@ -176,18 +177,20 @@ def _prepared(part: Part, effort: Effort, cored: bool = True) -> _Piece:
             return _Piece(part, incumbent, inner=[_prepared(piece, effort, cored) for piece in pieces])
     chosen, _ = heuristic(part, effort.is_late)
     incumbent.offer(part, chosen)
+    low = 0.0
     while True:
         if effort.late:
-            return _Piece(part, incumbent, _floor(part))
+            return _Piece(part, incumbent, max(low, _floor(part)))
         tighten(part, incumbent.cost, effort.is_late)
         pieces = components(part)
         if len(pieces) != 1:
-            return _Piece(part, incumbent, inner=[_prepared(piece, effort, cored) for piece in pieces])
+            return _Piece(part, incumbent, low, inner=[_prepared(piece, effort, cored) for piece in pieces])
         chosen, _ = heuristic(part, effort.is_late)
         if incumbent.offer(part, chosen):
             continue
         program = formulate(part)
-        low, dropped = _relaxed(part, program, incumbent, effort, cored)
+        bound, dropped = _relaxed(part, program, incumbent, effort, cored)
+        low = max(low, bound)
         piece = _Piece(part, incumbent, low, program=program, hint=chosen)
         if piece.proven:
             return replace(piece, program=None)
