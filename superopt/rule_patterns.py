@@ -5,18 +5,14 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import onnx
-
-from superopt.errors import RuleError
-from superopt.expressions import evaluate
-from superopt.operators import DTYPE_ATTRIBUTES, FORMS, Operator, attribute_kind, dtype_name, operator
+from superopt.operators import FORMS, Operator, operator
+from superopt.rule_span import ErrorAt, near
+from superopt.rule_values import DTYPES, as_float, check_unquoted, check_value
 from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Star, Var, with_names
-from superopt.values import FUNCTIONS, Unknown
-
-ErrorAt = Callable[[str, ast.expr], RuleError]
+from superopt.values import FUNCTIONS
 
 _MANY = 1_000
 BUILTINS: Mapping[str, tuple[int, int]] = {
@@ -34,16 +30,8 @@ _ALLOWED = (
     ast.GeneratorExp, ast.comprehension, ast.Store, ast.Is, ast.IsNot, ast.Starred,
 )  # fmt: skip
 
-_KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "INT": (int, "a whole number"), "FLOAT": ((int, float), "a number"), "STRING": (str, "a text"),
-}  # fmt: skip
-"""What an attribute of a schema's type is in a rule, in Python and in words."""
-
 _DTYPE_PARAMETERS = frozenset({"dtype", "source", "through", "target"})
 """The parameters of functions that take the name of an element type."""
-
-_DTYPES = tuple(dtype_name(number) for number in onnx.TensorProto.DataType.values() if number)
-"""The names of element types."""
 
 
 @dataclass
@@ -116,12 +104,23 @@ def right_pattern(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern:
         case ast.Call(func=ast.Name(id=name)) if name not in FORMS:
             function = FUNCTIONS.get(name)
             if function is None or function.kind != "tensor":
-                raise error(f"{name} is neither an operator nor a function that makes a constant", tree)
+                raise error(
+                    f"{name} is neither an operator nor a function that makes a constant{near(name, _makers())}", tree
+                )
             return Made(expression(substituted(tree, scope), scope, error))
         case ast.Call():
             return _apply(tree, scope, error, left=False)
         case _:
             raise error("a term was expected: a variable, an operator, or a function that makes a constant", tree)
+
+
+def _functions() -> tuple[str, ...]:
+    return (*FUNCTIONS, *BUILTINS)
+
+
+def _makers() -> tuple[str, ...]:
+    """What a right side may call: operators and functions that make constants."""
+    return (*FORMS, *(function.name for function in FUNCTIONS.values() if function.kind == "tensor"))
 
 
 def let_value(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern | Expr:
@@ -166,7 +165,8 @@ def expression(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
             raise error(f"{type(node).__name__} is not part of rule expressions", at)
         if isinstance(node, ast.Call):
             if not isinstance(node.func, ast.Name) or (node.func.id not in FUNCTIONS and node.func.id not in BUILTINS):
-                raise error(f"no function {ast.unparse(node.func)} is registered for rules", at)
+                called_as = ast.unparse(node.func)
+                raise error(f"no function {called_as} is registered for rules{near(called_as, _functions())}", at)
             _check_call(node, node.func.id, error)
         elif isinstance(node, ast.Attribute):
             if not isinstance(node.value, ast.Name) or node.value.id not in scope.bundles:
@@ -175,7 +175,8 @@ def expression(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
             if isinstance(scope.lets.get(node.id), (Var, Apply, Made, Output)):
                 raise error(f"{node.id} is made on the right side: only terms of the left side can be asked about", at)
             if not scope.knows(node.id):
-                raise error(f"{node.id} is not bound by the left side", at)
+                quoted = f': the value "{node.id}", in quotes, was expected' if node.id in DTYPES else ""
+                raise error(f"{node.id} is not bound by the left side{quoted}", at)
     return Expr(ast.unparse(tree), tree)
 
 
@@ -195,9 +196,9 @@ def _check_call(call: ast.Call, name: str, error: ErrorAt) -> None:
             raise error(f"{name}: {wrong}: {name}({_parameters(signature)}) was expected", call) from wrong
         for parameter, given in bound.arguments.items():
             named = parameter in _DTYPE_PARAMETERS and isinstance(given, ast.Constant)
-            if named and given.value not in _DTYPES:
+            if named and given.value not in DTYPES:
                 raise error(
-                    f"{name}: {given.value!r} is no element type: one of {', '.join(_DTYPES)} was expected", given
+                    f"{name}: {given.value!r} is no element type: one of {', '.join(DTYPES)} was expected", given
                 )
         return
     least, most = BUILTINS[name]
@@ -218,60 +219,10 @@ def _parameters(signature: inspect.Signature) -> str:
     return ", ".join(shown)
 
 
-def _check_value(spec: Operator, name: str, value: Expr, tree: ast.expr, error: ErrorAt) -> None:
-    """Raises RuleError where an attribute is given a value, by a text without names, that the operator cannot have."""
-    if isinstance(value.tree, ast.IfExp):
-        for way in (value.tree.body, value.tree.orelse):
-            _check_value(spec, name, Expr(ast.unparse(way), way), tree, error)
-        return
-    if any(isinstance(node, (ast.Name, ast.Attribute)) for node in ast.walk(value.tree)):
-        return
-    try:
-        given = evaluate(value, {})
-    except Unknown as wrong:
-        raise error(f"{spec.name}'s {name} has no value: {wrong}", tree) from wrong
-    wanted = _wanted(spec, name, given)
-    if wanted:
-        raise error(f"{spec.name}'s {name} is {given!r}: {wanted} was expected", tree)
-
-
-def _as_float(spec: Operator, name: str, value: Expr) -> Expr:
-    """A whole number as a float where the operator has one: it has to be equal to what models hold, text for text."""
-    if not attribute_kind(spec.name, name).startswith("FLOAT"):
-        return value
-
-    class Float(ast.NodeTransformer):
-        def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-            return ast.copy_location(ast.Constant(float(node.value)) if type(node.value) is int else node, node)
-
-    whole = value.tree.elts if isinstance(value.tree, ast.Tuple) else [value.tree]
-    if not all(isinstance(item.operand if isinstance(item, ast.UnaryOp) else item, ast.Constant) for item in whole):
-        return value
-    tree = Float().visit(copy.deepcopy(value.tree))
-    return Expr(ast.unparse(tree), tree)
-
-
-def _wanted(spec: Operator, name: str, given: object) -> str:
-    """What an attribute holds by the operator's schema, where this value is not of that kind; else nothing."""
-    if (spec.name, name) in DTYPE_ATTRIBUTES:
-        return "" if given == spec.defaults.get(name) or given in _DTYPES else f"one of {', '.join(_DTYPES)}"
-    declared_type = attribute_kind(spec.name, name)
-    items = given if isinstance(given, tuple) else (given,)
-    if name in ("axis", "axes") and any(isinstance(item, int) and item < 0 for item in items):
-        # Models that are lowered have none that is negative: the left side would never match.
-        return "what counts from the front (for the last: axis=k, and 'when k == rank(x) - 1')"
-    if not declared_type:
-        # An input in ONNX: a number or numbers.
-        return "" if all(isinstance(item, (int, float)) for item in items) else "a number or a tuple of numbers"
-    kind, text = _KINDS.get(declared_type.removesuffix("S"), (object, ""))
-    if not declared_type.endswith("S"):
-        return "" if isinstance(given, kind) else text
-    return "" if isinstance(given, tuple) and all(isinstance(item, kind) for item in given) else f"a tuple, each {text}"
-
-
 def _apply(tree: ast.Call, scope: Scope, error: ErrorAt, *, left: bool) -> Apply:
     if not isinstance(tree.func, ast.Name) or (spec := operator(tree.func.id)) is None:
-        raise error(f"{ast.unparse(tree.func)} is no operator that rules may name", tree)
+        called = ast.unparse(tree.func)
+        raise error(f"{called} is no operator that rules may name{near(called, FORMS)}", tree)
     args = [_argument(arg, scope, error, left=left) for arg in tree.args]
     args += _absent(tree, spec, args, error)
     attrs: list[tuple[str, Expr]] = []
@@ -289,9 +240,10 @@ def _apply(tree: ast.Call, scope: Scope, error: ErrorAt, *, left: bool) -> Apply
         if keyword.arg not in spec.attributes:
             known = ", ".join(spec.attributes) or "none"
             raise error(f"{spec.name} has no attribute {keyword.arg} in normal form: {known}", keyword.value)
+        check_unquoted(spec, keyword.arg, keyword.value, error)
         value = _attribute(keyword.value, scope, error, left=left)
-        _check_value(spec, keyword.arg, value, keyword.value, error)
-        attrs.append((keyword.arg, _as_float(spec, keyword.arg, value)))
+        check_value(spec, keyword.arg, value, keyword.value, error)
+        attrs.append((keyword.arg, as_float(spec, keyword.arg, value)))
     if rest is None:
         _check_named(spec, {name for name, _ in attrs}, tree, error)
     return Apply(spec.name, tuple(args), tuple(attrs), rest)
@@ -361,7 +313,9 @@ def _absent(tree: ast.Call, spec: Operator, args: list[Pattern | Star | Each], e
         raise error(f"{spec.name} takes {spec.arity} arguments: a star cannot stand for them", tree)
     if not spec.required <= len(args) <= spec.arity:
         wanted = str(spec.arity) if spec.required == spec.arity else f"{spec.required} to {spec.arity}"
-        raise error(f"{spec.name} has {len(args)} arguments: {wanted} were expected", tree)
+        named = [f"{name}=..." for name in (spec.form.attribute_inputs or {}).values() if name in spec.attributes]
+        beside = f", and {', '.join(named)} by name" if named else ""
+        raise error(f"{spec.name} has {len(args)} arguments: {wanted} were expected{beside}", tree)
     return [Absent() for _ in range(spec.arity - len(args))]
 
 

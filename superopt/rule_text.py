@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import math
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -16,30 +15,13 @@ from typing import Literal, cast
 
 from superopt import conditions as _conditions  # noqa: F401  (registers the functions that rules call)
 from superopt.errors import RuleError
+from superopt.rule_header import header_of
 from superopt.rule_patterns import Scope, expression, left_root, let_value, right_pattern, substituted
-from superopt.rules import (
-    EXCUSES,
-    NUMERIC_CLASSES,
-    Apply,
-    Excuse,
-    Expr,
-    NumericClass,
-    Pattern,
-    Rule,
-    RuleSet,
-    Var,
-    renamed,
-)
+from superopt.rule_span import Span, clauses_of, near, statements
+from superopt.rules import Apply, Expr, Pattern, Rule, RuleSet, Var, renamed
 from superopt.shipped import rule_files, rules_dir
 
-_HEADER = re.compile(
-    r"(?P<kind>rule|rejected)\s+(?P<name>[a-z0-9][a-z0-9.-]*)\s*:\s*(?P<numeric>[a-z]+)(?P<rest>.*)", re.DOTALL
-)
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_NAMED = re.compile(r"(?:rule|rejected)\s+([^\s:]+)\s*:")
-_CLAUSE = re.compile(r"(let|when|only if|from|for|because)\b")
-_WITHIN = re.compile(r"within\s+((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?=\s|$)")
-_IGNORING = re.compile(r"ignoring\s+([a-z, -]+)")
+_NAMED = re.compile(r"(?:rule|rejected)\s+([^\s:]+)")
 _WHOLES = {
     "addends": "'addends(Add(Add(F(...), y), G(...))) => Add(Add(F(...), G(...)), y)' was expected",
     "chain": "chain(...) of two scales or shifts, or two of both, and what they are together, was expected",
@@ -48,67 +30,6 @@ _BYTE_ORDER_MARK = "\ufeff"
 """What some editors write at the beginning of a file in UTF-8: it is no part of the text."""
 _SETS = ("siblings", *_WHOLES)
 """What a left side may be wrapped in: its terms are then found between steps, as sets or as wholes."""
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
-_BRACKETS = re.compile(r"""[()\[\]{}]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""")
-"""Brackets, and texts whole, so that brackets in texts do not count."""
-_BECAUSE = re.compile(r'because\s+"((?:[^"\\]|\\.)*)"')
-
-
-@dataclass(frozen=True)
-class Span:
-    """A piece of a rule file and where it begins (line and column count from 1)."""
-
-    text: str
-    file: str
-    line: int
-    column: int
-
-    def error(self, message: str, node: ast.expr | None = None) -> RuleError:
-        """An error at this piece, or at a node of the tree that ``tree`` read from it."""
-        if node is None:
-            return RuleError(message, file=self.file, line=self.line, column=self.column)
-        # The piece was read behind one opening parenthesis.
-        first = node.lineno == 1
-        column = node.col_offset + (self.column - 1 if first else 0)
-        return RuleError(message, file=self.file, line=self.line + node.lineno - 1, column=max(1, column + (not first)))
-
-    def tree(self) -> ast.expr:
-        """The Python expression that this piece is."""
-        self._check_brackets()
-        try:
-            return ast.parse(f"({self.text}\n)", mode="eval").body
-        except SyntaxError as error:
-            line = self.line + (error.lineno or 1) - 1
-            column = (error.offset or 1) + (self.column - 2 if error.lineno == 1 else 0)
-            message = f"{error.msg}: a Python expression was expected"
-            raise RuleError(message, file=self.file, line=line, column=max(1, column)) from error
-
-    def _check_brackets(self) -> None:
-        """Raises RuleError at a bracket without its other half: Python would take ours around the piece for it."""
-        opened: list[int] = []
-        for match in _BRACKETS.finditer(self.text):
-            char, at = match[0], match.start()
-            if char in _CLOSING:
-                opened.append(at)
-            elif char in _CLOSING.values():
-                if not opened:
-                    raise self.part(at, at + 1).error(f"'{char}' closes nothing: an opening one before it was expected")
-                wanted = _CLOSING[self.text[opened.pop()]]
-                if char != wanted:
-                    raise self.part(at, at + 1).error(f"'{char}' stands where '{wanted}' was expected")
-        if opened:
-            at = opened[-1]
-            char = self.text[at]
-            raise self.part(at, at + 1).error(f"'{char}' is never closed: '{_CLOSING[char]}' was expected")
-
-    def part(self, start: int, stop: int) -> Span:
-        """The piece of this piece between two offsets, without the white space around it."""
-        text = self.text[start:stop]
-        start += len(text) - len(text.lstrip())
-        before = self.text[:start]
-        line = self.line + before.count("\n")
-        column = len(before) - before.rfind("\n") if "\n" in before else self.column + len(before)
-        return Span(text.strip(), self.file, line, column)
 
 
 def load(source: str | Path) -> RuleSet:
@@ -168,51 +89,20 @@ def parse(text: str, file: str = "<text>") -> RuleSet:
     rules: list[Rule] = []
     groups: dict[str, tuple[str, ...]] = {}
     names: dict[str, int] = {}
-    for block in _blocks(text.removeprefix(_BYTE_ORDER_MARK), file):
+    for block in statements(text.removeprefix(_BYTE_ORDER_MARK), file):
         if block.text.startswith("group"):
             name, members = _group(block)
             groups[name] = members
             continue
         for rule in _rules(block, groups):
             if rule.name in names:
-                raise RuleError(
-                    f"rule {rule.name} stands at line {names[rule.name]} too: another name was expected",
-                    file=file, line=block.line, column=block.column,
-                )  # fmt: skip
+                place = _NAMED.match(block.text)
+                raise (block.part(*place.span(1)) if place else block).error(
+                    f"rule {rule.name} stands at line {names[rule.name]} too: another name was expected"
+                )
             names[rule.name] = block.line
             rules.append(rule)
     return RuleSet(tuple(rules))
-
-
-def _blocks(text: str, file: str) -> Iterator[Span]:
-    """Top-level statements: a line that begins at the margin and the indented lines after it, comments blanked out."""
-    start = 0
-    lines: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        bare = _without_comment(line)
-        if bare and not bare[0].isspace():
-            if lines:
-                yield Span("\n".join(lines).rstrip(), file, start, 1)
-            start, lines = number, []
-        if not bare.strip() and not lines:
-            continue
-        if not lines and bare[0].isspace():
-            raise RuleError("an indented line before any rule", file=file, line=number)
-        lines.append(bare)
-    if lines:
-        yield Span("\n".join(lines).rstrip(), file, start, 1)
-
-
-def _without_comment(line: str) -> str:
-    quote = ""
-    for position, char in enumerate(line):
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "\"'":
-            quote = char
-        elif char == "#":
-            return line[:position].rstrip()
-    return line.rstrip()
 
 
 def _group(block: Span) -> tuple[str, tuple[str, ...]]:
@@ -223,73 +113,14 @@ def _group(block: Span) -> tuple[str, tuple[str, ...]]:
 
 
 def _rules(block: Span, groups: Mapping[str, tuple[str, ...]]) -> Iterator[Rule]:
-    header_end, clauses = _clauses(block)
-    header = _HEADER.fullmatch(block.text[:header_end].strip())
-    if header is None:
-        begun = _NAMED.match(block.text[:header_end])
-        if begun is not None and _NAME.fullmatch(begun[1]) is None:
-            raise block.error(
-                f"{begun[1]!r} is no name of a rule: kebab-case was expected (small letters and digits, joined by '-')"
-            )
-        raise block.error("'rule NAME: CLASS' or 'rejected NAME: CLASS because \"...\"' was expected")
-    draft = _header(block, header)
+    header_end, clauses = clauses_of(block)
+    draft = header_of(block, header_end)
     families = [_family(clause, groups) for key, clause in clauses if key == "for"]
     for members in product(*(operators for _, operators in families)):
         chosen = {name: member for (name, _), member in zip(families, members, strict=True)}
         named = replace(draft, name=f"{draft.name}[{','.join(members)}]") if members else draft
         text = block.text + (f"\n# {named.name}" if members else "")
         yield from _directions(replace(named, text=text), clauses, chosen)
-
-
-def _header(block: Span, header: re.Match[str]) -> Rule:
-    numeric, rest = header["numeric"], header["rest"]
-    if numeric not in NUMERIC_CLASSES:
-        raise block.error(f"{numeric} is no numeric class: one of {', '.join(NUMERIC_CLASSES)} was expected")
-    within, ignoring, because = _WITHIN.search(rest), _IGNORING.search(rest), _BECAUSE.search(rest)
-    excuses = tuple(part.strip() for part in ignoring[1].split(",")) if ignoring else ()
-    for excuse in excuses:
-        if excuse not in EXCUSES:
-            raise block.error(f"{excuse!r} cannot be ignored: one of {', '.join(EXCUSES)} was expected")
-    if within is not None and math.isinf(float(within[1])):
-        raise block.error(f"within {within[1]} is no bound: a number that float64 has was expected")
-    left_over = _BECAUSE.sub("", _WITHIN.sub("", _IGNORING.sub("", rest))).strip()
-    if left_over:
-        raise block.error(f"{left_over.split()[0]!r} is not understood here: within, ignoring or because was expected")
-    if (numeric == "approximates") != (within is not None):
-        raise block.error("'within BOUND' belongs to an approximates rule, and every such rule states one")
-    if (header["kind"] == "rejected") != (because is not None):
-        raise block.error("'because \"...\"' belongs to a rejected rule, and every such rule states it")
-    return Rule(
-        header["name"], cast(NumericClass, numeric), (), (), ignoring=cast("tuple[Excuse, ...]", excuses),
-        within=float(within[1]) if within else None, rejected=because[1] if because else None,
-        file=block.file, line=block.line,
-    )  # fmt: skip
-
-
-def _clauses(block: Span) -> tuple[int, list[tuple[str, Span]]]:
-    """Where the header ends, and the clauses with their keywords; the equation's keyword is ``equation``."""
-    marks: list[tuple[int, str, int]] = []
-    depth, offset = 0, 0
-    header_end = len(block.text)
-    for line in block.text.splitlines(keepends=True):
-        body = line.lstrip()
-        indent = len(line) - len(body)
-        keyword = _CLAUSE.match(body)
-        if offset > 0 and body.strip() and depth == 0:
-            if keyword is not None and not (marks == [] and keyword[1] == "because"):
-                marks.append((offset + indent, keyword[1], offset + indent + keyword.end()))
-            elif not marks and keyword is None:
-                header_end = offset
-                marks.append((offset + indent, "equation", offset + indent))
-        depth += sum(body.count(char) for char in "([{") - sum(body.count(char) for char in ")]}")
-        offset += len(line)
-    if not marks or marks[0][1] != "equation":
-        raise block.error("an equation 'left => right' was expected in the lines below")
-    clauses = []
-    for index, (_, key, start) in enumerate(marks):
-        stop = marks[index + 1][0] if index + 1 < len(marks) else len(block.text)
-        clauses.append((key, block.part(start, stop)))
-    return header_end, clauses
 
 
 def _family(clause: Span, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:
@@ -300,7 +131,7 @@ def _family(clause: Span, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, t
     for part in (part.strip() for part in match[2].split(",")):
         if part[:1].islower() and part not in groups:
             above = f"one of {', '.join(groups)}" if groups else f"'group {part} = Operator, ...' above"
-            raise clause.error(f"{part} is no group: {above} was expected, or names of operators")
+            raise clause.error(f"{part} is no group: {above} was expected, or names of operators{near(part, groups)}")
         if not part:
             raise clause.error("a name is missing between commas: a group or an operator was expected")
         members += groups.get(part, (part,))

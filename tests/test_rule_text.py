@@ -8,7 +8,9 @@ import pytest
 
 from superopt import rule_text
 from superopt.errors import OptionError, RuleError
+from superopt.operators import operator
 from superopt.rule_text import load, parse
+from superopt.rule_values import CHOICES
 from superopt.rules import Absent, Apply, Made, Number, Output, RuleSet, Var
 
 FOLD = """
@@ -93,7 +95,7 @@ def test_siblings_expand_to_roots() -> None:
         ("rule x: exact\n  Relu(x) =>\n    Neg(y)", "f:3:9", "not on the left side"),
         ("rule x: exact\n  Relu(x y) => x", "f:2:8", "Python expression"),
         ("rule x: exact\n  Relu(x => x", "f:2:7", "never closed"),
-        ("rule x: wrong\n  Relu(x) => x", "f:1:1", "numeric class"),
+        ("rule x: wrong\n  Relu(x) => x", "f:1:9", "numeric class"),
         ("rule x: exact\n  Softmax(x) => x", "f:2:3", "counts from the end"),
         ("rule x: exact\n  Softmax(x, axis=-1) => x", "f:2:19", "k == rank(x) - 1"),
         ("rule x: exact\n  ReduceMax(x, axes=(0, -1), keepdims=1) => x", "f:2:21", "counts from the front"),
@@ -111,13 +113,13 @@ def test_siblings_expand_to_roots() -> None:
         ("rule x: exact\n  (Relu(x), y[1]) => (x, x)", "f:2:13", "y[1] alone is no left side"),
         ("rule x: exact", "f:1:1", "an equation"),
         ("  rule x", "f:1:1", "indented line before any rule"),
-        ("rule x: approximates\n  Relu(x) => x", "f:1:1", "within"),
-        ("rule x: approximates within 1e400\n  Relu(x) => x", "f:1:1", "within 1e400 is no bound"),
-        ("rule x: approximates within 1.2.3\n  Relu(x) => x", "f:1:1", "'within' is not understood"),
-        ("rule x: exact ignoring rain\n  Relu(x) => x", "f:1:1", "cannot be ignored"),
+        ("rule x: approximates\n  Relu(x) => x", "f:1:9", "within"),
+        ("rule x: approximates within 1e400\n  Relu(x) => x", "f:1:29", "within 1e400 is no bound"),
+        ("rule x: approximates within 1.2.3\n  Relu(x) => x", "f:1:29", "a number above zero was expected"),
+        ("rule x: exact ignoring rain\n  Relu(x) => x", "f:1:24", "cannot be ignored"),
         ("rejected x: exact\n  Relu(x) => x", "f:1:1", "because"),
         ("rule x: exact\n  F(x) => x\n  for F in nogroup", "f:3:", "no group"),
-        ("rule x: exact\n  Relu(x) => x\nrule x: exact\n  Neg(x) => x", "f:3:1", "stands at line 1"),
+        ("rule x: exact\n  Relu(x) => x\nrule x: exact\n  Neg(x) => x", "f:3:6", "stands at line 1"),
         ("rule x: exact\n  Relu(x) => x\n  when __import__('os')", "f:3:", "no function __import__"),
         ("rule x: exact\n  Relu(x) => x\n  when x.load", "f:3:", "bundle"),
     ],
@@ -194,7 +196,7 @@ def test_a_bracket_without_its_other_half_is_named_by_its_place(equation: str, p
 
 
 def test_brackets_in_texts_do_not_count() -> None:
-    (rule,) = parse("rule r: exact\n  Pad(x, v, mode='(', pads=p) => Pad(x, v, mode=\"(\", pads=p)\n")
+    (rule,) = parse("rule r: exact\n  Einsum(x, equation='(') => Einsum(x, equation=\"(\")\n")
     assert rule.name == "r"
 
 
@@ -248,7 +250,11 @@ def test_a_star_stands_for_any_number_of_arguments() -> None:
         ("rule a: exact\n  F(F(x)) => F(x)\n  for F in Relu,, Abs", "a name is missing between commas"),
         ("rule A_b: exact\n  Relu(Relu(x)) => Relu(x)", "'A_b' is no name of a rule: kebab-case was expected"),
         ("rule a_b: exact\n  Relu(Relu(x)) => Relu(x)", "'a_b' is no name of a rule: kebab-case was expected"),
-        ("rule a: Exact\n  Relu(Relu(x)) => Relu(x)", "'rule NAME: CLASS'"),
+        (
+            "rule a: Exact\n  Relu(Relu(x)) => Relu(x)",
+            "Exact is no numeric class: one of exact, reassociates, approximates was expected, such as exact",
+        ),
+        ("rule a exact\n  Relu(Relu(x)) => Relu(x)", "'rule NAME: CLASS'"),
     ],
 )
 def test_a_name_that_is_none_is_told_with_what_is(text: str, what: str) -> None:
@@ -276,3 +282,60 @@ def test_a_whole_number_is_a_float_where_the_operator_has_floats() -> None:
     assert isinstance(rule.right[0], Apply)
     assert [expr.text for _, expr in rule.left[0].attrs] == ["1.0", "-2.0"]
     assert [expr.text for _, expr in rule.right[0].attrs] == ["2.0", "a.beta"]
+
+
+R = "rule a: reassociates\n  Relu(x) => x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        (R + "  whem rank(x) == 2", "3:3", "begins no clause: one of when, only if, let, for, from was"),
+        (R + "  whem rank(x) == 2", "3:3", "such as when"),
+        (R + "  when rank(x) == 2\n  onlyif constant(x)", "4:3", "such as only if"),
+        (R + "  whem (rank(x), 2)", "3:3", "such as when"),
+        (R + "  lett k = Neg(x)", "3:3", "such as let"),
+        (R + '  because "it is so"', "3:3", "'because' begins no clause"),
+        (R + "  when rank(x) ==", "3:18", "the text ends here: more of a Python expression was expected"),
+        (R + "  when rank(x) ==\n    3 +", "4:8", "the text ends here"),
+        (R + "  when\n  only if constant(x)", "3:3", "nothing stands behind 'when'"),
+        (R + "  when rank(x) == 2\n  from", "4:3", "nothing stands behind 'from'"),
+        ("rule a: approximates within -1\n  Relu(x) => x", "1:29", "a number above zero was expected"),
+        ("rule a: approximates within 0\n  Relu(x) => x", "1:29", "a number above zero"),
+        ("rule a: approximates within\n  Relu(x) => x", "1:22", "a number above zero was expected"),
+        ("rule a: approximates within ignoring nan\n  Relu(x) => x", "1:22", "a number above zero was expected"),
+        ("rule a: exact wihtin 2\n  Relu(x) => x", "1:15", "'wihtin' is not understood here"),
+        ("rule a: exact wihtin 2\n  Relu(x) => x", "1:15", "such as within"),
+        ("rule a: exactly\n  Relu(x) => x", "1:9", "such as exact"),
+        ("rule a: exact ignoring nam\n  Relu(x) => x", "1:24", "such as nan"),
+        ("rule  A_b: exact\n  Relu(x) => x", "1:7", "'A_b' is no name of a rule"),
+        ("rule a: exact\n  Rellu(x) => x", "2:3", "such as Relu"),
+        ("rule a: exact\n  relu(x) => x", "2:3", "such as Relu"),
+        ("rule a: exact\n  Neg(x) => matmul(x, x)", "2:13", "such as MatMul"),
+        ("rule a: exact\n  F(x) => x\n  for F in Relu, Bbs", "2:3", "such as Abs"),
+        (R + "  when samedtype(x, x)", "3:8", "such as same_dtype"),
+        ("rule a: exact\n  CumSum(x, k) => x", "2:3", "2 arguments: 1 were expected, and axis=... by name"),
+        ('rule a: exact\n  Gelu(x) => Gelu(x, approximate="tan")', "2:34", "one of none, tanh was expected"),
+        ('rule a: exact\n  Pad(x, mode="edges", pads=p) => x', "2:15", "one of constant, edge, reflect, wrap was"),
+        ("rule a: exact\n  Pad(x, mode=edge, pads=p) => x", "2:15", '"edge", in quotes, was expected'),
+        ("rule a: exact\n  Cast(x, to=float32) => x", "2:14", '"float32", in quotes, was expected'),
+        (R + "  when dtype(x) == float32", "3:20", '"float32", in quotes, was expected'),
+    ],
+)  # fmt: skip
+def test_a_slip_is_told_with_what_was_meant(text: str, where: str, what: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        parse(text + "\n", "f")
+    assert str(caught.value).startswith(f"f:{where}: ")
+    assert what in str(caught.value)
+
+
+def test_a_condition_may_go_on_in_lines_that_begin_with_words() -> None:
+    (rule,) = parse(R + "  when rank (x) == 2\n    and rank(x) != 3\n    or not rank(x)\n    if rank(x) else rank(x)")
+    assert len(rule.when) == 1
+
+
+def test_what_an_attribute_is_by_default_is_one_of_its_choices() -> None:
+    for (op, name), choices in CHOICES.items():
+        spec = operator(op)
+        assert spec is not None
+        assert spec.defaults.get(name, choices[0]) in choices
