@@ -19,6 +19,7 @@ from superopt.laws.instances_kinds import (
     EVEN,
     GAPS,
     KINDS,
+    LEADING,
     OVERHANG,
     RAISED,
     REMAINDER,
@@ -137,6 +138,8 @@ def kinds_of(op: str, one: Instance) -> set[str]:
         return {CROP} if any(pad < 0 for pad in attrs["pads"]) else set()  # type: ignore[operator, union-attr]
     if op == "Reshape" and isinstance(attrs, Attrs):
         return {COPIED} if attrs["shape"] in ((0, -1), (-1, 0)) else set()
+    if op == "Transpose" and isinstance(attrs, Attrs):
+        return {LEADING} if attrs["perm"][:2] == (1, 0) and attrs["perm"][2:] else set()  # type: ignore[index]
     if op == "Slice" and isinstance(attrs, Attrs) and isinstance(x, Value):
         ends = dict(zip(attrs["axes"], attrs["ends"], strict=True))  # type: ignore[arg-type]
         return {BEYOND} if any(end > x.shape[axis] for axis, end in ends.items()) else set()  # type: ignore[index]

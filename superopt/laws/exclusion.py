@@ -33,6 +33,9 @@ FEWEST, MOST = 8, 16
 """How many times as many instances as a law has are drawn for that: what is wrong may show more rarely where the
 condition holds, on fewer elements say."""
 
+TRIES = 4
+"""How many tries each of these has: a condition that is met less often is no simple way out."""
+
 _OF_ONE = (
     "floating({0})", "not floating({0})", "precise({0})", "single({0})", "rank({0}) > 0", "rank({0}) > 1",
     "rank({0}) == 4",
@@ -84,7 +87,7 @@ def _is_of_content(condition: Expr) -> bool:
 def _keeps(rule: Rule, points: int, seed: int) -> bool:
     """Whether none of so many instances fails, most of them are found, and several different ones say something."""
     found, telling = 0, set[str]()
-    for instance in instances(rule, points=points, seed=seed):
+    for instance in instances(rule, points=points, seed=seed, tries=TRIES):
         verdict = judge(instance)
         if verdict.finding is not None:
             return False

@@ -85,9 +85,10 @@ def _counts(rule: Rule, maker: random.Random) -> tuple[int, ...]:
 
 
 def instances(
-    rule: Rule, *, points: int, seed: int, dropped: int | None = None, large: bool = False
-) -> Iterator[Instance]:
-    """Up to so many instances, varied, the same for the same seed.
+    rule: Rule, *, points: int, seed: int, dropped: int | None = None, large: bool = False,
+    tries: int = TRIES_PER_POINT,
+) -> Iterator[Instance]:  # fmt: skip
+    """Up to so many instances, varied, the same for the same seed, of so many ``tries`` for each.
 
     With ``dropped``, the condition ``rule.when[dropped]`` is false in all of them and the others hold.
     """
@@ -95,7 +96,7 @@ def instances(
     seen: Counter[str] = Counter()
     found = 0
     turns = Turns.of([part for root in rule.left for part in applications(root)], forever=dropped is not None)
-    for number in range(points * TRIES_PER_POINT):
+    for number in range(points * tries):
         maker = random.Random(f"{seed}/{rule.name}/{dropped}/{large}/{number}")
         turn = None if large else turns.next(number)
         meant = expanded(rule, _counts(rule, maker))

@@ -232,7 +232,7 @@ def _dtype(request: Request, others: Mapping[int, str], dice: Dice) -> str:
             return arg.dtype
     known = operator(request.op)
     retypes = known is not None and known.retypes
-    if retypes and dice.chance(0.35):
+    if retypes and dice.chance(0.45):
         # What it makes of them is of its own type: so may be what stands beside that.
         return dice.any_dtype(DTYPES)
     return request.hint.dtype if request.hint is not None and not retypes else dice.dtype
