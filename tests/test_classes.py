@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -147,3 +148,62 @@ rule third-wrong: exact
     assert "Exp (" in text
     assert "Neg (" in text
     assert text.startswith("<")
+
+
+def problem(graph: TermGraph, text: str) -> str:
+    found = check_classes(graph, rule_text.parse(text), LIMITS, 21, [feed(graph)]).problem
+    assert found is not None
+    return found
+
+
+def called(text: str, side: str) -> list[str]:
+    """The operators of one side of a model in ONNX text, in order, but for what names its outputs."""
+    found = re.findall(rf"^ *{side}_v[^=]*= (\w+)", text, re.MULTILINE)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rule", "right"),
+    [
+        ('Neg(x) => Cast(Neg(x), to="float64")', ["Neg", "Cast"]),
+        ("Neg(x) => Unsqueeze(Neg(x), axes=(0,))", ["Neg", "Unsqueeze"]),
+    ],
+)
+def test_sides_of_different_types_are_shown(rule: str, right: list[str]) -> None:
+    terms = TermsBuilder()
+    text = problem(terms.graph(terms.node("Neg", terms.input("x", "float32[2,5]"))), f"rule wrong: exact\n  {rule}\n")
+    assert "different types: float32[2,5] on the left" in text
+    assert called(text, "left") == ["Neg"]
+    assert called(text, "right") == right
+
+
+SEVERAL = {
+    "a pair": """(MatMul(x, w), MatMul(x, u)) => (
+        Split(MatMul(x, Concat(u, w, axis=1)), axis=1, split=(dim(w, 1), dim(u, 1)))[0],
+        Split(MatMul(x, Concat(u, w, axis=1)), axis=1, split=(dim(w, 1), dim(u, 1)))[1])""",
+    "siblings": "siblings(MatMul(x, *w)) => Split(MatMul(x, Neg(Concat(*w, axis=1))), axis=1, split=dims(w, 1))",
+}
+
+
+@pytest.mark.parametrize("what", SEVERAL)
+def test_an_output_is_shown_with_what_it_is_of(what: str) -> None:
+    terms = TermsBuilder()
+    x = terms.input("x", "float32[3,4]")
+    products = [terms.node("MatMul", x, terms.constant(random(4, 5, seed=seed))) for seed in range(2)]
+    text = problem(terms.graph(*products), f"rule wrong: reassociates\n  {SEVERAL[what]}\n")
+    assert called(text, "first") == ["MatMul"]
+    assert [name for name in called(text, "second") if name != "Neg"] == ["Concat", "MatMul", "Split"]
+    assert "Project" not in text
+
+
+def test_members_are_shown_as_deep_as_the_sides_of_the_rule() -> None:
+    terms = TermsBuilder()
+    x = terms.node("Abs", terms.input("x", "float32[2,5]"))
+    text = problem(
+        terms.graph(terms.node("Tanh", terms.node("Exp", x))),
+        "rule wrong: exact\n  Tanh(Exp(x)) => Exp(Tanh(Neg(x)))\n",
+    )
+    assert called(text, "first") == ["Exp", "Tanh"]
+    assert called(text, "second") == ["Neg", "Tanh", "Exp"]
+    assert len(set(re.findall(r"class\d+(?= = )", text))) == 1

@@ -32,11 +32,14 @@ class Match:
 
 @dataclass(frozen=True)
 class Clash:
-    """A rule that would have put terms of different types into one class: it is unsound."""
+    """A rule that would have put terms of different types into one class: it is unsound. ``variant`` and ``binding``
+    are what it matched with, where one match of a rule shows it."""
 
     rule: str
     left: ValueType
     right: ValueType
+    variant: Variant | None = None
+    binding: Binding | None = None
 
 
 def answer(variant: Variant, match: Match, opset: int) -> Filled | Clash | None:
@@ -71,7 +74,7 @@ def answer(variant: Variant, match: Match, opset: int) -> Filled | Clash | None:
         try:
             types[root] = join(left, types[root])
         except InferenceError:
-            return None if shaped else Clash(variant.rule.name, left, types[root])
+            return None if shaped else Clash(variant.rule.name, left, types[root], variant, binding)
     return replace(filled, types=tuple(types))
 
 

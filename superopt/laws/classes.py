@@ -18,10 +18,10 @@ from superopt.engine.saturate import Limits, Saturation, applicable, saturate
 from superopt.errors import EvaluationError, InferenceError
 from superopt.kernels import FLOAT64, apply, is_float
 from superopt.kernels.graph import OpaqueEvaluator
-from superopt.laws.classes_text import members_text
+from superopt.laws.classes_text import members_text, sides_text
 from superopt.laws.error_bounds import ROUNDOFF, few_bits
 from superopt.rounding import rounding_bound
-from superopt.rules import RuleSet
+from superopt.rules import Rule, RuleSet
 from superopt.shapes import infer, join
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, TermGraph, type_text
 
@@ -78,22 +78,23 @@ def check_classes(
 ) -> Checked:
     """Saturates a graph, compares the members of all classes on these inputs, and finds the rule that is guilty."""
     saturation = saturate(graph, rules, limits, opset, whole=True)
-    found = _checked(graph, saturation, feeds, opaque)
+    suspects = applicable(graph, rules)
+    found = _checked(graph, saturation, feeds, opaque, suspects[-1] if suspects else None)
     if found.disagreement is None:
         return found
-    return _first_guilty(graph, rules, limits, opset, feeds, opaque, found)
+    return _first_guilty(graph, suspects, limits, opset, feeds, opaque, found)
 
 
 def _first_guilty(
-    graph: TermGraph, rules: RuleSet, limits: Limits, opset: int, feeds: Sequence[Feed],
+    graph: TermGraph, suspects: Sequence[Rule], limits: Limits, opset: int, feeds: Sequence[Feed],
     opaque: OpaqueEvaluator | None, found: Checked,
 ) -> Checked:  # fmt: skip
     """The last rule of the shortest beginning of the rules under which a disagreement is found."""
-    suspects = applicable(graph, rules)
     low, high = 0, len(suspects)
     while high - low > 1:
         middle = (low + high) // 2
-        outcome = _checked(graph, saturate(graph, RuleSet(suspects[:middle]), limits, opset, whole=True), feeds, opaque)
+        saturation = saturate(graph, RuleSet(tuple(suspects[:middle])), limits, opset, whole=True)
+        outcome = _checked(graph, saturation, feeds, opaque, suspects[middle - 1])
         if outcome.disagreement is None:
             low = middle
         else:
@@ -102,42 +103,39 @@ def _first_guilty(
 
 
 def _checked(
-    graph: TermGraph, saturation: Saturation, feeds: Sequence[Feed], opaque: OpaqueEvaluator | None
+    graph: TermGraph, saturation: Saturation, feeds: Sequence[Feed], opaque: OpaqueEvaluator | None, rule: Rule | None
 ) -> Checked:
+    """Of several rules, ``rule`` is the one that members are shown as the sides of."""
     egraph = saturation.egraph
     for number, eclass in enumerate(egraph.classes):
-        wrong = _wrong_type(egraph, number, eclass)
+        wrong = _wrong_type(egraph, number, eclass, rule)
         if wrong is not None:
             return Checked(0, 0, wrong)
     for clash in saturation.clashes:
         text = f"{type_text(clash.left)} on the left, {type_text(clash.right)} on the right"
         node = egraph.classes[egraph.roots[0]].nodes[0]
-        return Checked(0, 0, Disagreement(egraph.roots[0], node, node, f"types: {text}", ""))
+        return Checked(0, 0, Disagreement(egraph.roots[0], node, node, f"types: {text}", sides_text(clash)))
     compared = skipped = 0
     for feed in feeds:
         with np.errstate(all="ignore"):
-            outcome = _Values(graph, egraph, feed, opaque).compared()
+            outcome = _Values(graph, egraph, feed, opaque).compared(rule)
         compared, skipped = compared + outcome.compared, skipped + outcome.skipped
         if outcome.disagreement is not None:
             return outcome
     return Checked(compared, skipped)
 
 
-def _wrong_type(egraph: EGraph, number: int, eclass: EClass) -> Disagreement | None:
+def _wrong_type(egraph: EGraph, number: int, eclass: EClass, rule: Rule | None) -> Disagreement | None:
     """A member that is not well typed on its children's classes, or not of its class's type."""
     for node in eclass.nodes:
         types = [None if child == ABSENT else egraph.classes[child].type for child in node.children]
         try:
             join(eclass.type, infer(node.op, node.attrs, types, [child != ABSENT for child in node.children]))
         except InferenceError as error:
-            return _disagreement(egraph, number, eclass.nodes[0], node, f"types: {error}", {})
+            first = eclass.nodes[0]
+            text = members_text(egraph, (first, node), {}, {}, rule)
+            return Disagreement(number, first, node, f"types: {error}", text)
     return None
-
-
-def _disagreement(
-    egraph: EGraph, number: int, first: ENode, second: ENode, what: str, values: Mapping[int, Array]
-) -> Disagreement:
-    return Disagreement(number, first, second, what, members_text(egraph, (first, second), values))
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ class _Values:
         self.known: dict[int, _Known] = {}
         self.skipped = 0
 
-    def compared(self) -> Checked:
+    def compared(self, rule: Rule | None) -> Checked:
         """Computes every e-node that can be, and compares it with its class."""
         self._originals()
         waiting = [number for number in range(len(self.egraph.classes)) if number not in self.known]
@@ -176,7 +174,9 @@ class _Values:
                 what = _different(mine, other)
                 if what is not None:
                     values = {c: known.outputs[0] for c, known in self.known.items() if len(known.outputs) == 1}
-                    found = _disagreement(self.egraph, number, mine.node, node, what, values)
+                    made = {c: known.node for c, known in self.known.items()}
+                    text = members_text(self.egraph, (mine.node, node), values, made, rule)
+                    found = Disagreement(number, mine.node, node, what, text)
                     return Checked(compared, self.skipped, found)
         return Checked(compared, self.skipped)
 
