@@ -6,7 +6,7 @@ import ast
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -120,7 +120,20 @@ def _rules(block: Span, groups: Mapping[str, tuple[str, ...]]) -> Iterator[Rule]
         chosen = {name: member for (name, _), member in zip(families, members, strict=True)}
         named = replace(draft, name=f"{draft.name}[{','.join(members)}]") if members else draft
         text = block.text + (f"\n# {named.name}" if members else "")
-        yield from _directions(replace(named, text=text), clauses, chosen)
+        alone = _alone(block, clauses, members) if members else ""
+        yield from _directions(replace(named, text=text, alone=alone), clauses, chosen)
+
+
+def _alone(block: Span, clauses: list[tuple[str, Span]], members: Sequence[str]) -> str:
+    """The text of a family's rule for one choice of members, which stand in the place of the groups."""
+    lines = block.text.split("\n")
+    left = list(members)
+    for key, clause in clauses:
+        if key == "for":
+            first, rows = clause.line - block.line, clause.text.count("\n") + 1
+            head = lines[first][: clause.column - 1]
+            lines[first : first + rows] = [f"{head}{clause.text.split()[0]} in {left.pop(0)}"] + [""] * (rows - 1)
+    return "\n".join(line for line in lines if line.strip())
 
 
 def _family(clause: Span, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, tuple[str, ...]]:

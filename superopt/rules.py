@@ -7,6 +7,8 @@ import copy
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import PurePath
 from typing import Literal, TypeAlias, TypeVar, cast
 
 from superopt.errors import OptionError
@@ -146,20 +148,16 @@ Pattern: TypeAlias = "Var | Number | Absent | Apply | Output | Made"
 class Rule:
     """A rewrite rule: wherever ``left`` matches and ``when`` and ``only_if`` hold, ``right`` computes the same.
 
-    ``left`` and ``right`` have equally many roots (one, unless the text has a tuple). ``siblings`` is true for a
-    rule whose
-    left side is ``siblings(...)``: ``left`` is then the one form that every sibling has, with ``Star`` standing for
-    what
-    differs from one to the next, and ``right`` is a bundle whose output i replaces sibling i; ``expanded`` turns it
-    into a
-    rule with n roots. ``whole`` is "addends" where the left side is ``addends(...)``, a sum with two addends apart,
-    which are found wherever they stand in a sum; and "chain" where it is ``chain(...)``, scales and shifts by
-    constants, which are found however many they are. ``siblings`` is true too then, for it is between steps that these
-    are found.
-    ``let`` is already put in. ``when`` is what soundness needs; ``only_if`` is what makes it
-    worth while.
-    ``within`` is the relative bound that an ``approximates`` rule states. ``rejected`` says why a rule is not to be
-    used.
+    ``left`` and ``right`` have equally many roots (one, unless the text has a tuple). ``siblings`` is true for a rule
+    whose left side is ``siblings(...)``: ``left`` is then the one form that every sibling has, with ``Star`` standing
+    for what differs from one to the next, and ``right`` is a bundle whose output i replaces sibling i; ``expanded``
+    turns it into a rule with n roots. ``whole`` is "addends" where the left side is ``addends(...)``, a sum with two
+    addends apart, which are found wherever they stand in a sum; and "chain" where it is ``chain(...)``, scales and
+    shifts by constants, which are found however many they are. ``siblings`` is true too then, for it is between steps
+    that these are found. ``let`` is already put in. ``when`` is what soundness needs; ``only_if`` is what makes it
+    worth while. ``alone`` is the text of a member of a family, with the member in the family's place; it needs no
+    group. ``within`` is the relative bound that an ``approximates`` rule states. ``rejected`` says why a rule is not to
+    be used.
     """
 
     name: str
@@ -175,11 +173,16 @@ class Rule:
     siblings: bool = False
     whole: Literal["", "addends", "chain"] = ""
     text: str = field(default="", compare=False)
+    alone: str = field(default="", compare=False)
     file: str = field(default="<text>", compare=False)
     line: int = field(default=1, compare=False)
 
     def __repr__(self) -> str:
         return f"<{self.file}:{self.line}: {self.text.rstrip() or self.name}>"
+
+    def __str__(self) -> str:
+        """Its text, which can be read again: the rule alone, where it is of a family."""
+        return self.alone or self.text.rstrip() or self.name
 
     def _repr_html_(self) -> str:
         return html_text(f"{self.file}:{self.line}", self.text.rstrip() or self.name)
@@ -338,12 +341,13 @@ class RuleSet:
         return RuleSet(self.rules + tuple(rule for rule in other.rules if mine.get(rule.name) != rule))
 
     def without(self, *names: str) -> RuleSet:
-        """These rules but for some; a family's name (before ``[``) leaves out all of it."""
+        """These rules but for some; a family's name (before ``[``) leaves out all of it, and so does a file's (without
+        ``.rules``) that no rule and no family is named like."""
         meant = self._meant(names)
         return RuleSet(tuple(rule for rule in self.rules if not _is_named(rule, meant)))
 
     def only(self, *names: str) -> RuleSet:
-        """Some of these rules; a family's name keeps all of it."""
+        """Some of these rules; a family's name keeps all of it, and so does a file's, as in ``without``."""
         meant = self._meant(names)
         return RuleSet(tuple(rule for rule in self.rules if _is_named(rule, meant)))
 
@@ -366,12 +370,16 @@ class RuleSet:
         return hashlib.sha256("\n\n".join(rule.text for rule in self.rules).encode()).hexdigest()[:16]
 
     def _meant(self, names: Iterable[str]) -> frozenset[str]:
-        """The names, each of which is a rule's or a family's. Raises ``OptionError``."""
+        """The names, each of which is a rule's, a family's or a file's, as names of rules and families. Raises
+        ``OptionError``."""
         known = {name for rule in self.rules for name in (rule.name, _family(rule))}
-        meant = dict.fromkeys(names)
-        for name in meant:
-            if name not in known:
-                raise OptionError(f"no rule is named {name}")
+        meant: set[str] = set()
+        for name in dict.fromkeys(names):
+            found = {name} if name in known else {rule.name for rule in self.rules if _stem(rule) == name}
+            if not found:
+                near = get_close_matches(name, sorted(known), n=1)
+                raise OptionError(f"no rule is named {name}" + (f", expected one such as {near[0]}" if near else ""))
+            meant |= found
         return frozenset(meant)
 
 
@@ -381,3 +389,8 @@ def _is_named(rule: Rule, names: Collection[str]) -> bool:
 
 def _family(rule: Rule) -> str:
     return rule.name.partition("[")[0]
+
+
+def _stem(rule: Rule) -> str:
+    """The name of the file that a rule is from, as sets of rules are named."""
+    return PurePath(rule.file).stem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -199,3 +200,16 @@ def test_rule_sets_add_and_restrict() -> None:
     assert both.only("merge-two-scales") == mine
     assert both.without("merge-two-scales") == identity
     assert both + mine == both
+
+
+def test_what_a_law_came_to_prints_as_a_line_or_two() -> None:
+    wrong = "rule take-two-scales: reassociates\n  Add(Mul(x, c), Mul(x, d)) => Mul(x, c)\n"
+    right, failing = superopt.check_rules(superopt.parse_rules(TWO_SCALES + wrong), points=8)
+    assert re.fullmatch(r"<merge-two-scales: passes, 8 instances of \d+ kinds[^<\n]*>", repr(right))
+    line, why = repr(failing).splitlines()
+    assert line.startswith("<take-two-scales: fails at: agrees, ")
+    assert failing.counterexample is not None
+    assert why == failing.counterexample.evidence.splitlines()[0]
+    assert repr(failing.counterexample) == failing.counterexample.text()
+    shown = ElementTree.fromstring(failing._repr_html_())
+    assert failing.counterexample.model.strip() in "".join(shown.itertext())

@@ -339,3 +339,46 @@ def test_what_an_attribute_is_by_default_is_one_of_its_choices() -> None:
         spec = operator(op)
         assert spec is not None
         assert spec.defaults.get(name, choices[0]) in choices
+
+
+FAMILY = """
+group pointwise = Relu, Tanh
+rule sink: exact
+  Transpose(F(x), perm=p) <=> F(Transpose(x, perm=p))
+  for F in pointwise,
+    Neg
+  only if rank(x) == 2
+rule two: exact
+  F(G(x)) => G(F(x))
+  for F in pointwise
+  for G in Neg, Relu
+rule plain: exact
+  Neg(Neg(x)) => x  # whatever it is
+"""
+
+
+def test_a_rule_as_text_is_read_as_this_rule() -> None:
+    rules = parse(FAMILY)
+    assert len(rules) == 6 + 4 + 1
+    for rule in rules:
+        again = parse(str(rule))
+        assert again[rule.name] == rule
+        assert len(again) == (2 if rule.name.startswith("sink") else 1)
+
+
+def test_a_rule_without_text_is_told_by_its_name() -> None:
+    assert str(replace(parse(FAMILY)["plain"], text="")) == "plain"
+
+
+def test_a_set_is_chosen_from_by_the_names_of_files_too(tmp_path: Path) -> None:
+    path = tmp_path / "mine.rules"
+    path.write_text("rule a: exact\n  Neg(Neg(x)) => x\nrule b: exact\n  Relu(Relu(x)) => Relu(x)\n")
+    other = parse("rule c: exact\n  Abs(Abs(x)) => Abs(x)\n", "other/kept.rules")
+    rules = load(path) + other
+    assert [rule.name for rule in rules.only("mine")] == ["a", "b"]
+    assert [rule.name for rule in rules.without("mine")] == ["c"]
+    assert [rule.name for rule in rules.only("kept", "b")] == ["b", "c"]
+    like = rules + parse("rule mine: exact\n  Tanh(Abs(x)) => Tanh(x)\n")
+    assert [rule.name for rule in like.only("mine")] == ["mine"], "a rule's own name goes before a file's"
+    with pytest.raises(OptionError, match="no rule is named kepp"):
+        rules.only("kepp")

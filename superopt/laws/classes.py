@@ -65,7 +65,8 @@ class Checked:
         if self.disagreement is None:
             return None
         found = self.disagreement
-        return f"rule {self.rule} is unsound: members of a class have different {found.what}\n{found.text}"
+        said = f"rule {self.rule} is unsound: members of a class have different {found.what}"
+        return f"{said}\n{found.text}" if found.text else said
 
 
 def check_classes(

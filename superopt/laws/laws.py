@@ -27,6 +27,7 @@ from superopt.laws.runtime import model_of, written
 from superopt.laws.sides import Finding, Part
 from superopt.laws.vacancy import reason
 from superopt.laws.variants import Variant, in_short_type, of_nothing, with_symbol
+from superopt.notebook import html_text
 from superopt.rules import Rule
 
 LARGE_POINTS = 3
@@ -37,7 +38,7 @@ IDLE_LEAST = 8
 """On how many instances without a condition nothing must fail before it is said to be idle."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Counterexample:
     """The smallest instance found that breaks a law: both sides as one ONNX model in text, inputs, and both values; and
     a simple condition that excludes it and all like it, if one was found."""
@@ -58,8 +59,11 @@ class Counterexample:
         lines += [f"no instance fails that meets: when {self.excluded_by}"] if self.excluded_by else []
         return "\n".join(line for line in lines if line)
 
+    def __repr__(self) -> str:
+        return self.text()
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class LawResult:
     """What checking a rule came to.
 
@@ -79,6 +83,16 @@ class LawResult:
     idle: tuple[str, ...] = ()
     error: str | None = None
     vacuous: str | None = None
+
+    def __repr__(self) -> str:
+        told = "passes" if self.passed else f"fails at: {', '.join(self.failed)}"
+        why = self.error or self.vacuous or (self.counterexample.evidence if self.counterexample is not None else "")
+        idle = "".join(f", idle: when {condition}" for condition in self.idle)
+        line = f"<{self.rule}: {told}, {self.instances} instances of {self.signatures} kinds{idle}>"
+        return f"{line}\n{why.splitlines()[0]}" if why else line
+
+    def _repr_html_(self) -> str:
+        return html_text(repr(self), self.counterexample.text() if self.counterexample is not None else "")
 
 
 def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, idle: bool = True) -> LawResult:
