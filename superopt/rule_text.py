@@ -171,7 +171,11 @@ def _equation(equation: Span) -> tuple[str, Span, Span]:
     if len(arrows) != 1:
         raise equation.error(f"one '=>' or '<=>' was expected, {len(arrows)} found")
     arrow = arrows[0]
-    return arrow[0], equation.part(0, arrow.start()), equation.part(arrow.end(), len(equation.text))
+    left, right = equation.part(0, arrow.start()), equation.part(arrow.end(), len(equation.text))
+    if not left.text or not right.text:
+        place = equation.part(arrow.start(), arrow.end())
+        raise place.error(f"nothing stands {'behind' if left.text else 'before'} '{arrow[0]}': a term was expected")
+    return arrow[0], left, right
 
 
 def _assembled(

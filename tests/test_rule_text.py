@@ -300,6 +300,8 @@ R = "rule a: reassociates\n  Relu(x) => x\n"
         (R + "  when rank(x) ==\n    3 +", "4:8", "the text ends here"),
         (R + "  when\n  only if constant(x)", "3:3", "nothing stands behind 'when'"),
         (R + "  when rank(x) == 2\n  from", "4:3", "nothing stands behind 'from'"),
+        ("rule a: exact\n  Relu(x) =>\n  when rank(x) == 2", "2:11", "nothing stands behind '=>': a term was expected"),
+        ("rule a: exact\n  <=> Relu(x)", "2:3", "nothing stands before '<=>'"),
         ("rule a: approximates within -1\n  Relu(x) => x", "1:29", "a number above zero was expected"),
         ("rule a: approximates within 0\n  Relu(x) => x", "1:29", "a number above zero"),
         ("rule a: approximates within\n  Relu(x) => x", "1:22", "a number above zero was expected"),
