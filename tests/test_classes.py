@@ -207,3 +207,13 @@ def test_members_are_shown_as_deep_as_the_sides_of_the_rule() -> None:
     assert called(text, "first") == ["Exp", "Tanh"]
     assert called(text, "second") == ["Neg", "Tanh", "Exp"]
     assert len(set(re.findall(r"class\d+(?= = )", text))) == 1
+
+
+def test_an_output_alone_is_shown_with_what_it_is_of() -> None:
+    terms = TermsBuilder()
+    halves = terms.node("Split", terms.input("x", "float32[4,2]"), axis=0, split=(2, 2))
+    text = problem(
+        terms.graph(terms.node("Project", halves, index=0)),
+        "rule wrong: exact\n  Split(x, axis=k, split=s)[0] => Split(x, axis=k, split=s)[1]\n",
+    )
+    assert called(text, "first") == called(text, "second") == ["Split"]

@@ -334,6 +334,8 @@ def test_a_slip_is_told_with_what_was_meant(text: str, where: str, what: str) ->
 def test_a_condition_may_go_on_in_lines_that_begin_with_words() -> None:
     (rule,) = parse(R + "  when rank (x) == 2\n    and rank(x) != 3\n    or not rank(x)\n    if rank(x) else rank(x)")
     assert len(rule.when) == 1
+    (rule,) = parse("rule a: exact\n  Softmax(x, axis=k) => x\n  when rank(x) == 2,\n    k in (0, 1)")
+    assert [condition.text for condition in rule.when] == ["rank(x) == 2", "k in (0, 1)"]
 
 
 def test_what_an_attribute_is_by_default_is_one_of_its_choices() -> None:
