@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import time
+
 from superopt.cli.exit_codes import OK
 from superopt.extraction import greedy, interchange, solve
-from superopt.extraction.solve import DEFAULT_EFFORT
 from superopt.options import check_seconds
 from superopt.report import to_json, write
 from superopt.reporting import render
 from superopt.reporting.choice import choice_document, choice_text
 
 _UNITS_A_SECOND = 2.0
-"""Units of effort that a second is taken for at most: where the user counts in seconds, these are to end the search."""
+"""Units of effort that a second is taken for at most: the seconds are to end the search."""
 
 
-def run_extract(source: str, *, seconds: float | None, report: str | None) -> int:
+def run_extract(source: str, *, seconds: float, report: str | None) -> int:
     """Prints what was chosen. Raises ``InputError`` where the file or an option is at fault."""
-    if seconds is not None:
-        check_seconds(seconds)
+    check_seconds(seconds)
+    start = time.monotonic()
     named = interchange.read(source)
-    effort = DEFAULT_EFFORT if seconds is None else _UNITS_A_SECOND * seconds
-    solution = solve(named.problem, effort, seconds)
+    left = max(seconds - (time.monotonic() - start), 0.0)
+    solution = solve(named.problem, _UNITS_A_SECOND * seconds, left)
     document = choice_document(source, named, solution, greedy(named.problem).cost)
     if report is not None:
         write(to_json(document), report)

@@ -32,12 +32,8 @@ def extract(
         typer.Argument(metavar="GRAPH.json", help="An e-graph in the form of egraph-serialize.", show_default=False),
     ],
     seconds: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            help="End after so many seconds. [default: after so many steps, counted so that runs repeat; about 30 s]",
-        ),
-    ] = None,
+        float, typer.Option(metavar="S", help="End after so many seconds, the file's reading included.")
+    ] = 50.0,
     report: ReportFile = None,
 ) -> None:
     """Choose the cheapest node of every e-class (a set of equal terms) that is needed, with a proven lower bound.

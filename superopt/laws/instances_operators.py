@@ -140,7 +140,7 @@ def _where(request: Request, dice: Dice) -> Proposal:
 
 def _cast(request: Request, dice: Dice) -> Proposal:
     to = request.hint.dtype if request.hint is not None else dice.any_dtype(DTYPES, even=dice.chance(0.5))
-    if "saturate" not in request.attrs and dice.chance(0.4):
+    if "saturate" not in request.attrs and dice.chance(0.25):
         to = dice.pick(_EIGHT_BITS)
     elif request.hint is None and dice.chance(0.15):
         to = dice.pick(_NARROW)
