@@ -560,3 +560,19 @@ def test_a_bias_of_zeros_stays_where_the_original_has_one() -> None:
         (expected,) = session(proto.SerializeToString()).run(None, inputs)
         (found,) = session(anew.SerializeToString()).run(None, inputs)
         assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "like = Relu(x) z = CastLike(c, like) r = Mul(z, z)",
+        "like = Identity(x) z = CastLike(c, like) r = Mul(z, like)",
+        "none = Slice(x, zero, zero, one) z = Concat <axis = 1> (none, x, x) r = Relu(z)",
+    ],
+)
+def test_what_a_node_was_given_in_vain_need_not_be_there(body: str) -> None:
+    proto = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["": 19]>
+    g (float[2, 2] x, double[2, 2] c) => (float[2, m] r) <int64[1] zero = {{0}}, int64[1] one = {{1}}> {{ {body} }}""")
+    result = superopt.optimize(proto, select="modelled")
+    assert result.report["verified"]
+    assert len(result.model.graph.node) == 2

@@ -75,7 +75,7 @@ class NodeWriter:
             return
         if node.op == OPAQUE:
             written = self._opaque(term, node)
-        elif term in self._twins:
+        elif term in self._twins and self._reads_what_is_there(term):
             written = self._reused(term)
         else:
             written = self._anew(term, node)
@@ -154,6 +154,14 @@ class NodeWriter:
     def _is_bundle(self, term: int) -> bool:
         spec = operator(self._graph.nodes[term].op)
         return spec is None or spec.form.bundle
+
+    def _reads_what_is_there(self, term: int) -> bool:
+        """Whether the original node's inputs are all there: one that only told a type, of a CastLike, may be gone."""
+        lowered = self._lowered
+        return all(
+            not name or name in lowered.constant_keys or lowered.value_terms.get(name) in self._new_of
+            for name in self._originals[lowered.sources[self._twins[term]]].input
+        )
 
     def _reused(self, term: int) -> onnx.NodeProto:
         """The original node, with other names where its neighbours have other names now."""
