@@ -376,7 +376,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     ("command", "words"),
     [
         ("extract", "every e-class (a set of equal terms)"),
-        ("extract", "after so many steps, counted so that runs repeat"),
+        ("extract", "End after so many seconds, the file's reading included"),
         ("optimize", "a family: all that one rule's text stands for"),
         ("optimize", "by their laws first (both sides computed on made inputs)"),
         ("inspect", "opaque (kept as it is: no rule looks into it)"),
