@@ -339,6 +339,24 @@ def test_time_may_be_over_at_any_moment(seconds: int, monkeypatch: pytest.Monkey
             assert found.bound - 1e-9 <= optimum <= found.cost + 1e-9
 
 
+@pytest.mark.parametrize("seconds", [0, 2, 8])
+def test_what_is_found_late_is_no_worse_than_greedy(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes that share most of what is below them, each with two nodes."""
+    ticks = Ticks()
+    for name in ("solve", "solvers"):
+        monkeypatch.setattr(sys.modules[f"superopt.extraction.{name}"], "time", ticks)
+    for seed in (1, 26):
+        rng = random.Random(seed)
+        node_class = [owner for owner in range(30) for _ in range(2)]
+        children: list[tuple[int, ...]] = []
+        costs = []
+        for owner in node_class:
+            children.append(() if owner < 5 else tuple(rng.sample(range(max(0, owner - 20), owner), min(3, owner))))
+            costs.append(round(rng.random() * 10, 2))
+        problem = Problem(30, node_class, children, costs, [29])
+        assert solve(problem, seconds=seconds).cost <= greedy(problem).cost
+
+
 def test_reductions_ask_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = interchange.read(DATA / "tensat__resnet50.json.gz").problem
     asked = 0

@@ -152,6 +152,9 @@ def solve(problem: Problem, effort: float = DEFAULT_EFFORT, seconds: float | Non
     if choice is None:
         raise EGraphError("the extraction's choice is not complete or has a cycle")
     proven = bound >= choice.cost * (1 - TOLERANCE)
+    if not proven:
+        # Where the time ran out early, little was tried.
+        choice = min(choice, greedy(problem), key=lambda one: one.cost)
     status: Status = "optimal" if proven else "seconds" if left.timed_out else "effort"
     return Solution(choice, min(choice.cost, bound), status, time.monotonic() - start)
 
