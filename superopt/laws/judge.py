@@ -123,7 +123,7 @@ def _over_reals(sides: Sides, specials: bool, *, told: bool = False) -> Verdict:
     found = _evaluated(sides, arrays, told=told)
     if found.finding is not None or not specials:
         return found
-    for other in (*sides.with_large_integers, *far_numbers(sides.rule, arrays, sides.free, sides.generator)):
+    for other in (*sides.with_large_integers, *far_numbers(sides.rule, arrays, sides.free, lambda: sides.generator)):
         try:
             there = _evaluated(sides, other, told=True)
         except EvaluationError:

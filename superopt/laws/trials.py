@@ -40,16 +40,17 @@ def trials(
     if not exact and any(node.op in GROWING for node in right.nodes):
         yield {n: opposed(a, generator) if n in free else a for n, a in arrays.items()}
     if exact:
-        yield from far_numbers(rule, arrays, free.__contains__, generator)
+        yield from far_numbers(rule, arrays, free.__contains__, lambda: generator)
 
 
 def far_numbers(
-    rule: Rule, arrays: Mapping[str, Array], free: Callable[[str], bool], generator: np.random.Generator
+    rule: Rule, arrays: Mapping[str, Array], free: Callable[[str], bool], made: Callable[[], np.random.Generator]
 ) -> Iterator[Mapping[str, Array]]:
     """The contents with floats on both sides of the large numbers that the rule's text names; nothing where it names
     none."""
     numbers = _far(rule)
     if numbers and any(array.dtype.kind == "f" for array in arrays.values()):
+        generator = made()
         yield {n: beyond(a, generator, numbers) if free(n) else a for n, a in arrays.items()}
 
 
