@@ -50,6 +50,9 @@ SILENT = Verdict(None, False)
 
 @dataclass(frozen=True)
 class Sides:
+    """The left side of an instance and the right side that the rule has made of it, with what is asked of both more
+    than once."""
+
     instance: Instance
     right: TermGraph
 
