@@ -205,9 +205,8 @@ class Operator:
     """An understood operator in normal form.
 
     ``arity`` counts tensor arguments (None: any number from one up, all of one kind). Optional ones are ABSENT, never
-    left out. ``defaults`` are the schema's, of the attributes that the normal form has. ``attributes`` are the
-    names of all
-    attributes of the normal form.
+    left out. ``defaults`` are the schema's, of the attributes that the normal form has. ``attributes`` are the names of
+    all attributes of the normal form.
     """
 
     name: str

@@ -47,9 +47,8 @@ def infer(op: str, attrs: Attrs, args: Sequence[ValueType], given: Sequence[bool
     """The type of an operator applied to values of these types.
 
     ``given`` tells which arguments are there (default: all; a type of None among them is a value of unknown type). The
-    result is a bundle for an operator with several outputs, None where nothing is known. Raises InferenceError
-    where ONNX
-    or a runtime would not accept the operator.
+    result is a bundle for an operator with several outputs, None where nothing is known. Raises InferenceError where
+    ONNX or a runtime would not accept the operator.
     """
     if op == PROJECT:
         return _projected(args[0], attrs)

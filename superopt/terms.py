@@ -32,9 +32,8 @@ hash of its content. ``Opaque(key=...)``: an operator that is left alone, always
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """The type of a tensor: ONNX's element type in lower case (``float32``, ``int64``, ``bool``, ``string``, ...)
-    and its
-    dimensions, or None where the rank is not known."""
+    """The type of a tensor: ONNX's element type in lower case (``float32``, ``int64``, ``bool``, ``string``, ...) and
+    its dimensions, or None where the rank is not known."""
 
     dtype: str
     shape: tuple[Dim, ...] | None
@@ -223,8 +222,8 @@ class TermGraph:
 
     ``nodes`` are in topological order and no two are equal. ``types`` stands beside them. ``roots`` are the nodes that
     must be computed, in order. ``constants`` holds the value of every ``Const`` by key; ``opaque`` what every
-    ``Opaque``
-    key stands for (a serialized NodeProto without the names of its values, and the opset version that it is meant in).
+    ``Opaque`` key stands for (a serialized NodeProto without the names of its values, and the opset version that it is
+    meant in).
     """
 
     nodes: tuple[Node, ...]

@@ -22,9 +22,8 @@ class Unknown(Exception):
 class Value:
     """A matched term: its type, whether it is constant, and its content where that is known.
 
-    Asking for what is not known raises ``Unknown``, which makes a condition false: a condition holds only where it
-    can be
-    shown to hold, for every value of the symbols.
+    Asking for what is not known raises ``Unknown``, which makes a condition false: a condition holds only where it can
+    be shown to hold, for every value of the symbols.
     """
 
     type: ValueType
@@ -78,9 +77,8 @@ class RuleFunction:
     """A function that rules may call.
 
     ``predicate`` answers a condition, ``attribute`` computes an attribute value, ``tensor`` makes a constant (a numpy
-    array). ``reads`` names the parameters whose content it looks at: a rule that calls it on a variable matches
-    only terms
-    whose content is known.
+    array). ``reads`` names the parameters whose content it looks at: a rule that calls it on a variable matches only
+    terms whose content is known.
     """
 
     name: str

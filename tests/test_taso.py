@@ -35,8 +35,8 @@ SHIPPED = rule_text.load("taso")
 FUSIONS = {63, 64, 65, 66}
 """Both sides are one term once an activation is an operator of its own."""
 FALSE = {59, 60, 61, 62, 98, 99, 100, 105, 125, 126, 127, 128, 129, 130, 131}
-"""Other values though the right side is well formed: groups forgotten, equal numbers of outputs or
-equal shapes of addends assumed."""
+"""Other values though the right side is well formed: groups forgotten, equal numbers of outputs or equal shapes of
+addends assumed."""
 
 
 def places(rule: Rule) -> set[int]:

@@ -133,9 +133,8 @@ def attribute_field(op: str, attrs: Attrs) -> str:
 def load_table(made: Constructor) -> Iterator[str]:
     """The commands that declare a table of nodes to load, and the rule that loads all of them at once.
 
-    A row is the node's number, its arguments' numbers (-1 for one that is not given), attributes, type, and 1 where
-    it is
-    constant. One step loads a table whole; command by command, the engine would settle the whole e-graph for each.
+    A row is the node's number, its arguments' numbers (-1 for one that is not given), attributes, type, and 1 where it
+    is constant. One step loads a table whole; command by command, the engine would settle the whole e-graph for each.
     """
     columns = " ".join(["i64"] * (made.arity + 1))
     yield f"(relation load-{made.suffix} ({columns} String String i64))"

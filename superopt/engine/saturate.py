@@ -35,10 +35,10 @@ class Limits:
 class Saturation:
     """A saturated e-graph and how it came about.
 
-    ``stopped_by`` is ``saturated``, ``iterations``, ``nodes``, ``seconds`` or ``clash``. ``matches`` and
-    ``seconds`` are by rule,
-    of those that ran. ``sizes`` are e-nodes before the first iteration and after each, and ``class_counts`` e-classes,
-    where they were asked for. ``clashes`` name rules that would have merged terms of different types.
+    ``stopped_by`` is ``saturated``, ``iterations``, ``nodes``, ``seconds`` or ``clash``. ``matches`` and ``seconds``
+    are by rule, of those that ran. ``sizes`` are e-nodes before the first iteration and after each, and
+    ``class_counts`` e-classes, where they were asked for. ``clashes`` name rules that would have merged terms of
+    different types.
     """
 
     egraph: EGraph

@@ -1,6 +1,5 @@
 """The variants of a rule that the e-graph engine matches: stars expanded, commutative operands in every order,
-alternatives
-of what must be constant one by one; and what each asks of the engine."""
+alternatives of what must be constant one by one; and what each asks of the engine."""
 
 from __future__ import annotations
 
@@ -25,9 +24,8 @@ MAX_VARIANTS = 64
 class Variant:
     """A rule with its stars expanded and its commutative operands in one order.
 
-    ``python`` are the conditions that Python must answer; ``constant`` the variables that must be constant,
-    ``read`` those
-    whose content must be known (both are matched natively). ``right`` is the skeleton of the right side.
+    ``python`` are the conditions that Python must answer; ``constant`` the variables that must be constant, ``read``
+    those whose content must be known (both are matched natively). ``right`` is the skeleton of the right side.
     ``among_constants``: the left side's operators are applied to constants alone.
     """
 
@@ -93,8 +91,7 @@ def variant_of(rule: Rule, constant: tuple[str, ...]) -> Variant:
 
 def _alternatives(rule: Rule) -> list[Rule]:
     """The rule once for each way to meet a condition such as ``constant(x) or constant(y)``: the engine finds
-    constants,
-    and has no word for "or"."""
+    constants, and has no word for "or"."""
     return [
         replace(rule, when=when, only_if=only_if)
         for when in product(*map(_choices, rule.when))

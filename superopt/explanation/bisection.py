@@ -30,9 +30,9 @@ FORMAT = "superopt bisection 1"
 class RegionDocument(TypedDict):
     """The smallest region that shows the rule: both sides as one model in ONNX text, ``left`` and ``right``; the inputs
     and both values. ``place`` is the way to the body that it is in, empty for the main graph; ``where`` names the value
-    of the original. ``fails`` tells whether optimizing it under the rule
-    alone is refused by verification; where not, the two sides differ and the cost model does not choose the wrong one.
-    ``elements`` are those of its inputs, before they were made smaller and after."""
+    of the original. ``fails`` tells whether optimizing it under the rule alone is refused by verification; where not,
+    the two sides differ and the cost model does not choose the wrong one. ``elements`` are those of its inputs, before
+    they were made smaller and after."""
 
     place: str
     where: list[str | None]

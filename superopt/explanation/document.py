@@ -85,9 +85,9 @@ class Counts(TypedDict):
 
 
 class Explanation(TypedDict):
-    """The document. ``reason`` says why nothing was explained, or what is to be said besides.
-    ``missing`` are values of the given result that are not equal to anything under the rules: then
-    there is no way to it, and there are no steps."""
+    """The document. ``reason`` says why nothing was explained, or what is to be said besides. ``missing`` are values of
+    the given result that are not equal to anything under the rules: then there is no way to it, and there are no
+    steps."""
 
     format: str
     versions: dict[str, str]
