@@ -27,7 +27,7 @@ from superopt.inputs.sample import sample
 from superopt.lowering.lower import Lowered, lower
 from superopt.models.model import Model
 from superopt.models.model import load as load_model
-from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, TensorType, TermGraph, ValueType
+from superopt.terms import ABSENT, CONST, OPAQUE, TensorType, TermGraph, ValueType, constant_nodes
 from superopt.workload import Sizes
 
 if TYPE_CHECKING:
@@ -139,17 +139,6 @@ class CostBreakdown:
     def timed(self) -> float:
         """The fraction of the total that was measured, rather than computed from a formula."""
         return sum(item.cost for item in self.nodes if item.timed) / self.total if self.total else 0.0
-
-
-def constant_nodes(graph: TermGraph) -> tuple[bool, ...]:
-    """Which nodes of a graph need no input of the model, and give the same each time."""
-    constant: list[bool] = []
-    for node in graph.nodes:
-        varies = node.op == INPUT
-        if node.op == OPAQUE:
-            varies = not graph.opaque[str(node.attrs["key"])].deterministic
-        constant.append(not varies and all(constant[arg] for arg in node.args if arg != ABSENT))
-    return tuple(constant)
 
 
 def operands_of(graph: TermGraph, constant: Sequence[bool]) -> list[Operand]:

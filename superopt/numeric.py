@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
 
-from superopt.crosscheck import NOT_CHECKED, check_equal, second_values
+from superopt.crosscheck import NOT_CHECKED, blocks, check_equal, second_values
 from superopt.errors import EvaluationError, NumericError, RangeError
 from superopt.evaluate import Runner
 from superopt.kernels import FLOAT64, Array, apply, dtype_of
@@ -27,6 +27,8 @@ from superopt.terms import (
     TensorType,
     TermGraph,
     ValueType,
+    constant_nodes,
+    needed,
     type_text,
 )
 
@@ -34,22 +36,9 @@ _BATCH_BYTES = 1 << 28
 """How many bytes of float64 one batch of constants may need at a time, about."""
 
 
-def constant_terms(graph: TermGraph) -> list[bool]:
+def constant_terms(graph: TermGraph) -> tuple[bool, ...]:
     """Which terms may become constants: those that are, and deterministic operators of such, but for what ``STAYS``."""
-    constant: list[bool] = []
-    for node in graph.nodes:
-        match node.op:
-            case "Input":
-                known = False
-            case "Const":
-                known = True
-            case "Opaque":
-                operator = graph.opaque[str(node.attrs["key"])]
-                known = operator.deterministic and all(arg == ABSENT or constant[arg] for arg in node.args)
-            case _:
-                known = node.op not in STAYS and all(arg == ABSENT or constant[arg] for arg in node.args)
-        constant.append(known)
-    return constant
+    return constant_nodes(graph, STAYS)
 
 
 def materialize(
@@ -71,23 +60,13 @@ def materialize(
         index in runtime or (node.op == PROJECT and node.args[0] in runtime) for index, node in enumerate(graph.nodes)
     ]
     folds = [constant[i] and not kept[i] and node.op != CONST for i, node in enumerate(graph.nodes)]
-    wanted: dict[int, None] = {}
-    stack = list(dict.fromkeys(graph.roots))
-    seen = set(stack)
-    while stack:
-        index = stack.pop()
-        # A sequence is never a constant of a model, however it was made.
-        if folds[index] and isinstance(graph.types[index], TensorType):
-            wanted[index] = None
-            continue
-        for arg in graph.nodes[index].args:
-            if arg != ABSENT and arg not in seen:
-                seen.add(arg)
-                stack.append(arg)
-    _refuse_unfolding(graph, sorted(wanted))
+    # A sequence is never a constant of a model, however it was made.
+    foldable = {index for index, fold in enumerate(folds) if fold and isinstance(graph.types[index], TensorType)}
+    wanted = [index for index in needed(graph.nodes, graph.roots, foldable) if index in foldable]
+    _refuse_unfolding(graph, wanted)
     made: dict[int, Constant] = {}
     lost: list[int] = []
-    for batch in _batches(graph, sorted(wanted)):
+    for batch in _batches(graph, wanted):
         computed, out_of_range = _computed(graph, batch, context)
         made.update(computed)
         lost += [index for index in out_of_range if index not in own]
@@ -100,27 +79,12 @@ def materialize(
 def _refuse_unfolding(graph: TermGraph, wanted: Sequence[int]) -> None:
     """Raises EvaluationError where a value on the way would be too large for any memory: a few bytes of an Expand, a
     Tile or a ConstantOfShape may stand for terabytes."""
-    for index in _cone(graph, wanted):
+    for index in needed(graph.nodes, wanted):
         size = _elements(graph.types[index])
         if graph.nodes[index].op != CONST and size > _MOST_ELEMENTS:
             raise EvaluationError(
                 f"constant %{index} ({graph.nodes[index].op}) has {size} elements, expected at most {_MOST_ELEMENTS}"
             )
-
-
-def _cone(graph: TermGraph, roots: Sequence[int], stop: Mapping[int, object] | None = None) -> list[int]:
-    """The terms that these depend on, themselves included, in topological order; not beyond those in ``stop``."""
-    seen = set(roots)
-    stack = list(roots)
-    while stack:
-        index = stack.pop()
-        if stop is not None and index in stop:
-            continue
-        for arg in graph.nodes[index].args:
-            if arg != ABSENT and arg not in seen:
-                seen.add(arg)
-                stack.append(arg)
-    return sorted(seen)
 
 
 def _batches(graph: TermGraph, wanted: Sequence[int]) -> list[list[int]]:
@@ -129,16 +93,20 @@ def _batches(graph: TermGraph, wanted: Sequence[int]) -> list[list[int]]:
     held: set[int] = set()
     size = 0
     for index in wanted:
-        cone = [term for term in _cone(graph, [index]) if term not in held]
-        need = sum(_elements(graph.types[term]) for term in cone) * 8
+        cone = needed(graph.nodes, [index])
+        need = _float64_bytes(graph, (term for term in cone if term not in held))
         if not batches or size + need > _BATCH_BYTES:
             batches.append([])
             held, size = set(), 0
-            need = sum(_elements(graph.types[term]) for term in _cone(graph, [index])) * 8
+            need = _float64_bytes(graph, cone)
         batches[-1].append(index)
-        held.update(_cone(graph, [index]))
+        held.update(cone)
         size += need
     return batches
+
+
+def _float64_bytes(graph: TermGraph, terms: Iterable[int]) -> int:
+    return 8 * sum(_elements(graph.types[term]) for term in terms)
 
 
 def _elements(kind: ValueType) -> int:
@@ -149,7 +117,7 @@ def _computed(
     graph: TermGraph, wanted: Sequence[int], context: onnx.ModelProto | None
 ) -> tuple[dict[int, Constant], list[int]]:
     """The values of terms, and which of them leave the range of their types."""
-    cone = _cone(graph, wanted)
+    cone = needed(graph.nodes, wanted)
     values: dict[int, tuple[Array | None, ...]] = {}
     bounds: dict[int, float] = {}
     leaves: dict[int, Array] = {}
@@ -182,8 +150,9 @@ def _computed(
                 value = values[index][0]
             if value is not None:
                 leaves[index] = value
-    order = [index for index in _cone(graph, wanted, leaves) if index not in leaves]
-    used = {index: leaves[index] for index in _cone(graph, wanted, leaves) if index in leaves}
+    reached = needed(graph.nodes, wanted, leaves)
+    order = [index for index in reached if index not in leaves]
+    used = {index: leaves[index] for index in reached if index in leaves}
     second = second_values(graph, order, used, wanted)
     # Weights are large: what is not needed any more makes room for what is.
     values = {index: values[index] for index in wanted}
@@ -201,6 +170,7 @@ def _computed(
         if index in loose:
             bound = max(bound, 2.0**-20 * float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)))
         check_equal(what, value, other, bound)
+        del other
         made[index] = _rounded(what, value, graph.types[index])
         if _leaves_range(value, made[index]):
             out_of_range.append(index)
@@ -218,12 +188,15 @@ def _leaves_range(value: Array, made: Constant) -> bool:
     smallest = _SMALLEST_NORMAL.get(made.type.dtype)
     if smallest is None or value.dtype != np.float64:
         return False
-    rounded = np.asarray(made.array(), np.float64)
-    finite = np.isfinite(value)
-    if bool(np.any(finite & ~np.isfinite(rounded))):
-        return True
-    largest = float(np.max(np.abs(value), initial=0.0, where=finite))
-    return 0.0 < largest < smallest and bool(np.any(finite & (rounded != value)))
+    largest, loses_bits = 0.0, False
+    for exact, rounded in blocks(value, made.array()):
+        finite = np.isfinite(exact)
+        kept = np.asarray(rounded, np.float64)
+        if bool(np.any(finite & ~np.isfinite(kept))):
+            return True
+        largest = max(largest, float(np.max(np.abs(exact), initial=0.0, where=finite)))
+        loses_bits = loses_bits or bool(np.any(finite & (kept != exact)))
+    return 0.0 < largest < smallest and loses_bits
 
 
 def _rounded(what: str, value: Array, kind: ValueType) -> Constant:
@@ -244,14 +217,14 @@ def _rounded(what: str, value: Array, kind: ValueType) -> Constant:
 
 def replaced(graph: TermGraph, made: Mapping[int, Constant]) -> TermGraph:
     """The graph with some terms as constants, without what nothing needs any more; equal terms are one."""
-    needed = _cone(graph, graph.roots, made)
+    order = needed(graph.nodes, graph.roots, made)
     nodes: list[Node] = []
     types: list[ValueType] = []
     place: dict[int, int] = {}
     index_of: dict[Node, int] = {}
     constants: dict[str, Constant] = {}
     opaque = {}
-    for index in needed:
+    for index in order:
         node, kind = graph.nodes[index], graph.types[index]
         if index in made:
             constant = made[index]
@@ -359,10 +332,10 @@ def _run_by_onnxruntime(
 ) -> dict[int, Constant]:
     leaves = {
         index: known[index] if index in known else graph.constants[str(graph.nodes[index].attrs["key"])]
-        for index in _cone(graph, wanted, known)
+        for index in needed(graph.nodes, wanted, known)
         if index in known or graph.nodes[index].op == CONST
     }
-    order = [index for index in _cone(graph, wanted, leaves) if index not in leaves]
+    order = [index for index in needed(graph.nodes, wanted, leaves) if index not in leaves]
     types = {index: constant.type for index, constant in leaves.items()}
     model = term_model(graph, order, types, wanted, context=context)
     feed = {value_name(index): constant.array() for index, constant in leaves.items()}

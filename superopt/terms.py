@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
@@ -258,3 +258,30 @@ class OpaqueOperator:
     outputs: int
     deterministic: bool
     reason: str
+
+
+def needed(nodes: Sequence[Node], roots: Iterable[int], known: Container[int] = ()) -> list[int]:
+    """The nodes that these depend on, themselves included, in topological order; nothing beyond those in ``known``."""
+    seen = set(roots)
+    stack = list(seen)
+    while stack:
+        index = stack.pop()
+        if index in known:
+            continue
+        for arg in nodes[index].args:
+            if arg != ABSENT and arg not in seen:
+                seen.add(arg)
+                stack.append(arg)
+    return sorted(seen)
+
+
+def constant_nodes(graph: TermGraph, running: Container[str] = ()) -> tuple[bool, ...]:
+    """Which nodes of a graph need no input of the model and give the same each time; none of an operator that is
+    ``running`` whatever it is applied to."""
+    constant: list[bool] = []
+    for node in graph.nodes:
+        varies = node.op == INPUT or node.op in running
+        if node.op == OPAQUE:
+            varies = not graph.opaque[str(node.attrs["key"])].deterministic
+        constant.append(not varies and all(constant[arg] for arg in node.args if arg != ABSENT))
+    return tuple(constant)

@@ -14,7 +14,7 @@ from superopt.errors import ModelError
 from superopt.lowering.lower import Lowered
 from superopt.models.model import Model, standard_domain
 from superopt.models.scopes import captured_names
-from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Node, TermGraph
+from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Node, TermGraph, needed
 
 
 def emit(
@@ -29,7 +29,7 @@ def emit(
     """
     if len(graph.roots) != len(lowered.root_names):
         raise ModelError(f"{len(graph.roots)} roots, expected {len(lowered.root_names)}")
-    live = _live(graph)
+    live = needed(graph.nodes, graph.roots)
     twins = _twins(lowered.graph, graph, live)
     if reuse_nodes and lowered.in_order and _is_unchanged(lowered, graph, live, twins):
         return lowered.model
@@ -44,18 +44,6 @@ def emit(
     kept = {tensor.name for tensor in proto.graph.initializer}
     held = {**{name: constant for name, constant in old.held.items() if name in kept}, **held}
     return replace(old, proto=proto, source=None, made=old.made | new, held=held)
-
-
-def _live(graph: TermGraph) -> list[int]:
-    """The terms that the roots need, in order."""
-    seen = set(graph.roots)
-    stack = list(graph.roots)
-    while stack:
-        for arg in graph.nodes[stack.pop()].args:
-            if arg != ABSENT and arg not in seen:
-                seen.add(arg)
-                stack.append(arg)
-    return sorted(seen)
 
 
 def _twins(old: TermGraph, new: TermGraph, live: Sequence[int]) -> dict[int, int]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 from superopt.errors import EvaluationError
 from superopt.kernels.algebra import Algebra, Array
 from superopt.kernels.apply import apply
-from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, TermGraph
+from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, TermGraph, needed
 
 OpaqueEvaluator: TypeAlias = Callable[[TermGraph, int, Sequence["Array | None"], Algebra], "tuple[Array | None, ...]"]
 """Computes the outputs of a term of a graph that is opaque, given the values of its arguments."""
@@ -26,16 +26,16 @@ def evaluate_graph(
     ``inputs`` are plain arrays by input name. ``opaque`` computes operators that have no kernel; without it they raise
     EvaluationError. Nodes that no root needs are not computed. Values are dropped after their last use.
     """
-    needed = needed_by(graph, graph.roots)
+    order = needed(graph.nodes, graph.roots)
     uses = [0] * len(graph.nodes)
-    for index in needed:
+    for index in order:
         for arg in graph.nodes[index].args:
             if arg != ABSENT:
                 uses[arg] += 1
     for root in graph.roots:
         uses[root] += 1
     values: dict[int, tuple[Array | None, ...]] = {}
-    for index in needed:
+    for index in order:
         node = graph.nodes[index]
         args = [None if arg == ABSENT or node.op == PROJECT else values[arg][0] for arg in node.args]
         if node.op == INPUT:
@@ -59,19 +59,6 @@ def evaluate_graph(
                 if not uses[arg]:
                     del values[arg]
     return [_tensor(graph, root, values[root][0]) for root in graph.roots]
-
-
-def needed_by(graph: TermGraph, roots: Sequence[int]) -> list[int]:
-    """The nodes that these roots depend on, in topological order."""
-    reached = [False] * len(graph.nodes)
-    for root in roots:
-        reached[root] = True
-    for index in range(len(graph.nodes) - 1, -1, -1):
-        if reached[index]:
-            for arg in graph.nodes[index].args:
-                if arg != ABSENT:
-                    reached[arg] = True
-    return [index for index, is_needed in enumerate(reached) if is_needed]
 
 
 def _input(graph: TermGraph, index: int, inputs: Mapping[str, Array], algebra: Algebra) -> Array:

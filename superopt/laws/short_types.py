@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superopt.kernels import FLOAT64, apply
-from superopt.kernels.graph import needed_by
 from superopt.operators import numpy_dtype
-from superopt.terms import ABSENT, CONST, INPUT, PROJECT, TensorType, TermGraph, ValueType
+from superopt.terms import ABSENT, CONST, INPUT, PROJECT, TensorType, TermGraph, ValueType, needed
 
 Array = NDArray[np.generic]
 
@@ -30,7 +29,7 @@ def is_short(graph: TermGraph) -> bool:
 def rounded(graph: TermGraph, inputs: Mapping[str, Array]) -> Sequence[Array]:
     """The roots' values, those of short types in float32. Raises EvaluationError where there are none."""
     values: dict[int, tuple[Array, ...]] = {}
-    for index in needed_by(graph, graph.roots):
+    for index in needed(graph.nodes, graph.roots):
         node, kind = graph.nodes[index], graph.types[index]
         made: tuple[Array, ...]
         if node.op == INPUT:

@@ -32,6 +32,7 @@ from superopt.terms import (
     TensorType,
     TermGraph,
     ValueType,
+    needed,
     type_text,
 )
 
@@ -307,7 +308,7 @@ class _Builder:
 
     def finished(self, root_names: tuple[str, ...], roots: Sequence[int], in_order: bool) -> Lowered:
         """The record, without terms that only lowering itself had a use for."""
-        kept = _reachable(self.nodes, roots)
+        kept = needed(self.nodes, roots)
         place = {term: position for position, term in enumerate(kept)}
         nodes = [self.nodes[term] for term in kept]
         moved = tuple(
@@ -335,17 +336,6 @@ class _Builder:
             self.constant_inputs,
             in_order,
         )
-
-
-def _reachable(nodes: Sequence[Node], roots: Sequence[int]) -> list[int]:
-    seen = set(roots)
-    stack = list(roots)
-    while stack:
-        for arg in nodes[stack.pop()].args:
-            if arg != ABSENT and arg not in seen:
-                seen.add(arg)
-                stack.append(arg)
-    return sorted(seen)
 
 
 def _constant_node(node: onnx.NodeProto, model: Model) -> Constant | None:
