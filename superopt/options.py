@@ -74,7 +74,8 @@ class Options:
     """Shapes of sample inputs where the model leaves dimensions open; the result stays as open as the model was."""
 
     initializers_are_constant: bool = False
-    """Whether an initializer that is also a graph input counts as constant: callers can then no longer override it."""
+    """Whether an initializer that is also a graph input counts as constant: callers cannot override it any more, and it
+    is no input of the result, but before IR version 4, where every initializer has to be one."""
 
     target_opset: int | None = None
     """The version of ONNX's operators that the model is converted to before it is optimized; None for its own."""

@@ -187,7 +187,7 @@ def test_a_fault_of_ours_leaves_the_original_and_one_line(
         (["optimize", "text.onnx"], "text.onnx: not an ONNX model, or cut short (6 bytes)"),
         (["optimize", "empty.onnx"], "empty.onnx: no graph in it, expected an ONNX model"),
         (["optimize", "m.onnx", "-o", "no/out.onnx"], "no/out.onnx: no is not a directory, expected"),
-        (["optimize", "m.onnx", "-o", "folder"], "folder: is a directory, expected an output file"),
+        (["optimize", "m.onnx", "-o", "folder"], "folder: is a directory, expected a file for the output"),
         (["optimize", "m.onnx", "-o", "m.onnx"], "m.onnx: is also the file m.onnx of this run, expected another"),
         (["optimize", "m.onnx", "--report", "m.opt.onnx"], "m.opt.onnx: is also the file m.opt.onnx of this run"),
         (["optimize", "m.onnx", "--report", "no/r.json"], "no/r.json: no is not a directory, expected the report"),

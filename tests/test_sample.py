@@ -241,7 +241,7 @@ def test_special_values_come_last_among_floats_alone() -> None:
 
 def test_model_that_runs_on_nothing_says_why() -> None:
     model = model_of([helper.make_node("Reshape", ["x", "s"], ["y"])], {"x": (FLOAT, [3])}, {"s": np.asarray([2, 2])})
-    with pytest.raises(EvaluationError, match=r"no inputs were found that it runs with; one try was x\[3\]: "):
+    with pytest.raises(EvaluationError, match=r"it runs with, inputs may tell some; one try was x\[3\]: "):
         sample(model)
 
 

@@ -65,9 +65,9 @@ def check_target(what: str, target: Path, *others: str) -> None:
     """Finds out before the work begins that a file could not be written."""
     for other in others:
         if os.path.realpath(target) == os.path.realpath(other):
-            raise OptionError(f"{target}: is also the file {other} of this run, expected another {what} file")
+            raise OptionError(f"{target}: is also the file {other} of this run, expected another for the {what}")
     if target.is_dir():
-        raise OptionError(f"{target}: is a directory, expected an {what} file")
+        raise OptionError(f"{target}: is a directory, expected a file for the {what}")
     if target.exists() and not target.is_file():
         if what == "report":
             return  # It is written into.
@@ -75,4 +75,4 @@ def check_target(what: str, target: Path, *others: str) -> None:
     if not target.parent.is_dir():
         raise OptionError(f"{target}: {target.parent} is not a directory, expected the {what} in one that exists")
     if not os.access(target.parent, os.W_OK):
-        raise OptionError(f"{target}: {target.parent} cannot be written to, expected an {what} file that can be")
+        raise OptionError(f"{target}: {target.parent} cannot be written to, expected the {what} in one that can be")

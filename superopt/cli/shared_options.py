@@ -30,7 +30,11 @@ SearchLimit = Annotated[
     str | None, typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them.")
 ]
 InitializersAreConstant = Annotated[
-    bool, typer.Option("--initializers-are-constant", help="Also those that are graph inputs.")
+    bool,
+    typer.Option(
+        "--initializers-are-constant",
+        help="Also those that are graph inputs: these inputs are gone then, and no caller overrides them.",
+    ),
 ]
 MaxGrowth = Annotated[
     str | None,

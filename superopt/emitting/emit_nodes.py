@@ -75,10 +75,8 @@ class NodeWriter:
             return
         if node.op == OPAQUE:
             written = self._opaque(term, node)
-        elif term in self._twins and self._reads_what_is_there(term):
-            written = self._reused(term)
         else:
-            written = self._anew(term, node)
+            written = self._reused(term) or self._anew(term, node)
         self._nodes.append((self._ranks[term], written))
 
     def finished(self) -> Written:
@@ -155,27 +153,24 @@ class NodeWriter:
         spec = operator(self._graph.nodes[term].op)
         return spec is None or spec.form.bundle
 
-    def _reads_what_is_there(self, term: int) -> bool:
-        """Whether the original node's inputs are all there: one that only told a type, of a CastLike, may be gone."""
+    def _reused(self, term: int) -> onnx.NodeProto | None:
+        """The original node, with other names where its neighbours have other names now; None where there is none, or
+        where an input of it is gone: one that only told a type, as of a CastLike."""
+        if term not in self._twins:
+            return None
         lowered = self._lowered
-        return all(
-            not name or name in lowered.constant_keys or lowered.value_terms.get(name) in self._new_of
-            for name in self._originals[lowered.sources[self._twins[term]]].input
-        )
-
-    def _reused(self, term: int) -> onnx.NodeProto:
-        """The original node, with other names where its neighbours have other names now."""
-        original = self._originals[self._lowered.sources[self._twins[term]]]
-        inputs = []
-        for name in original.input:
-            new = self._new_of.get(self._lowered.value_terms.get(name, ABSENT))
-            if not name:
-                inputs.append("")
-            elif new is not None:
-                inputs.append(self._name(new, name))
-            else:
-                inputs.append(self._constant(self._lowered.constants[self._lowered.constant_keys[name]], name))
+        original = self._originals[lowered.sources[self._twins[term]]]
+        sources = [(name, self._new_of.get(lowered.value_terms.get(name, ABSENT))) for name in original.input]
+        if any(name and new is None and name not in lowered.constant_keys for name, new in sources):
+            return None
+        inputs = [self._read(name, new) if name else "" for name, new in sources]
         return _renamed(original, inputs, self._outputs(term, original.output, original.name or original.op_type))
+
+    def _read(self, name: str, new: int | None) -> str:
+        """What is read now in the place of a value of the original: its new term, or the constant that it was."""
+        if new is not None:
+            return self._name(new, name)
+        return self._constant(self._lowered.constants[self._lowered.constant_keys[name]], name)
 
     def _opaque(self, term: int, node: Node) -> onnx.NodeProto:
         source = self._opaque_source(term, str(node.attrs["key"]))

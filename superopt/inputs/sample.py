@@ -183,7 +183,8 @@ def _first(
     if second_best is not None:
         return second_best, failed
     large = next((reason for reason in failed if TOO_LARGE in reason), failed[0])
-    raise EvaluationError(f"no inputs were found that it runs with; one try was {large}")
+    help_by = "input-shape or inputs" if any(map(_is_open, inputs)) else "inputs"
+    raise EvaluationError(f"no inputs were found that it runs with, {help_by} may tell some; one try was {large}")
 
 
 def _attempt(

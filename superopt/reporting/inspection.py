@@ -63,10 +63,10 @@ class Inspection(TypedDict):
     nodes: list[NodeLine]
 
 
-def inspection_document(lowered: Lowered, cost_model: CostModel, sizes: Mapping[str, int] | None = None) -> Inspection:
+def inspection_document(lowered: Lowered, cost_model: CostModel) -> Inspection:
     """The document about a lowered model; operators in order of cost."""
     model, graph = lowered.model, lowered.graph
-    priced = model_cost(lowered, cost_model, sizes)
+    priced = model_cost(lowered, cost_model)
     stored = {tensor.name for tensor in model.proto.graph.initializer}
     types = {name: graph.types[term] for name, term in lowered.value_terms.items()}
     return {
