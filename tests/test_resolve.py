@@ -191,6 +191,22 @@ def test_a_loop_that_its_body_ends_is_its_body() -> None:
     assert "Loop" not in resolved_and_equal(proto, *FEEDS)
 
 
+def test_a_loop_goes_on_by_its_bodys_value_and_not_by_one_outside_of_that_name() -> None:
+    proto = read(
+        """
+        agraph (float[2] x) => (float[2] y, bool u) {
+            u = Not (on)
+            y = Loop (two, yes, x) <body = round (int64 i, bool on, float[2] h) => (bool on, float[2] g) { g = Add (h, h) }>
+        }
+        """,  # noqa: E501
+        {"two": np.array(2), "yes": np.array(True), "on": np.array(False)},
+    )
+    result = resolved(load(proto)).proto
+    feed = {"x": X[0, :2]}
+    np.testing.assert_array_equal(run(proto, feed)[0], 4 * X[0, :2])
+    np.testing.assert_array_equal(run(result, feed)[0], 4 * X[0, :2])
+
+
 @pytest.mark.parametrize(("trips", "start"), [("two", "yes"), ("one", "start"), ("one", "no"), ("two", "")])
 def test_other_loops_stay(trips: str, start: str) -> None:
     model = load(rounds(trips, start))

@@ -14,6 +14,7 @@ from superopt.emitting.correspondence import replaced_places
 from superopt.kernels import Array
 from superopt.lowering.lower import lower
 from superopt.models.model import Model
+from superopt.models.scopes import names_defined
 from superopt.models.tensors import constant_of_array, is_external
 from superopt.numeric import replaced, settled
 from superopt.terms import ABSENT, CONST, Constant, Dim, TensorType, TermGraph
@@ -112,7 +113,9 @@ def _single_iteration(node: onnx.NodeProto, body: onnx.GraphProto, known: Mappin
         return None
     trips = _one(known.get(node.input[0])) if node.input[0] else None
     begins = _one(known.get(node.input[1])) if node.input[1] else True
-    last = _one(_stored(body).get(body.output[0].name, known.get(body.output[0].name)))
+    going_on = body.output[0].name
+    # A value of the body may be called as one outside is: it hides that.
+    last = _one((_stored(body) if going_on in names_defined(body) else known).get(going_on))
     many = not node.input[0] or (trips is not None and trips >= 1)
     if not begins or not (trips == 1 or (many and last is not None and not last)):
         return None
