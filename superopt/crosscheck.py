@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,13 @@ def second_values(
     return [np.asarray(result) for result in results]
 
 
+def blocks(first: Array, second: Array) -> Iterator[tuple[Array, Array]]:
+    """Two arrays of one size in flat pieces: weights are large, and so is what is made of them on the way."""
+    left, right = first.reshape(-1), second.reshape(-1)
+    for start in range(0, left.size, _BLOCK):
+        yield left[start : start + _BLOCK], right[start : start + _BLOCK]
+
+
 def check_equal(what: str, first: Array, second: Array, bound: float) -> None:
     """Raises NumericError where two evaluators differ by more than twice the bound on each one's error.
 
@@ -151,9 +158,7 @@ def check_equal(what: str, first: Array, second: Array, bound: float) -> None:
             raise NumericError(f"{what}: two evaluators disagree about an integer")
         return
     scale = worst = 0.0
-    left, right = first.reshape(-1), second.reshape(-1)
-    for start in range(0, left.size, _BLOCK):
-        a, b = left[start : start + _BLOCK], right[start : start + _BLOCK]
+    for a, b in blocks(first, second):
         finite = np.isfinite(a)
         if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
             raise NumericError(f"{what}: two evaluators disagree about what is finite")

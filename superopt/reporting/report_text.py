@@ -62,7 +62,7 @@ def _measuring(latency: TimedLatency | None, provider: str) -> Iterable[str]:
         samples, sessions = 100 * latency["noise"], 100 * latency["session_noise"]
         yield (
             f"measured in turn{where}, {latency['rounds']} rounds of {latency['sessions']} sessions each; noise: "
-            f"{samples:.2g} % from round to round, {sessions:.2g} % between sessions"
+            f"{samples:.3g} % from round to round, {sessions:.2g} % between sessions"
         )
 
 
