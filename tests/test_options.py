@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from superopt import pipeline
-from superopt.cli import model_commands
+from superopt.cli import model_commands, shared_options
+from superopt.engine import saturate
 from superopt.errors import OptionError
 from superopt.options import FIELDS, Options, options, parse_growth, parse_limit, parse_shape
 from superopt.rules import RuleSet
@@ -29,6 +30,11 @@ def test_keywords_default_to_the_fields_defaults() -> None:
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in FIELDS)
     given = {name: parameters[name].default for name in FIELDS}
     assert options(**given) == Options() == options()
+
+
+def test_help_names_the_limits_that_are_taken() -> None:
+    grown = f"{saturate.MOST_GROWTH} times the model's nodes and at least {saturate.LEAST_NODES}"
+    assert f"{grown}, {saturate.Limits().iterations} iterations" == shared_options.USUAL_LIMITS
 
 
 def test_every_keyword_of_python_arrives(monkeypatch: pytest.MonkeyPatch) -> None:

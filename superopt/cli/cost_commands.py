@@ -21,7 +21,7 @@ def inspect(
     source: Source,
     cost: CostModelName = None,
     initializers_are_constant: InitializersAreConstant = False,
-    nodes: Annotated[bool, typer.Option("--nodes", help="Also every node, with its type and cost.")] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List every node too, with its type and cost.")] = False,
     report: ReportFile = None,
 ) -> None:
     """Show a model's operators, shapes and costs; and what stays opaque (kept as it is: no rule looks into it), why."""
@@ -43,9 +43,9 @@ def cost_command(
             f"execution provider of onnxruntime, or with OpenVINO. [default: {DEFAULTS.cost}]",
         ),
     ] = None,
-    nodes: Annotated[bool, typer.Option("--nodes", help="Every node by itself, not only operators.")] = False,
-    timed: Annotated[bool, typer.Option("--timed/--not-timed", help="Beside the latency in onnxruntime.")] = True,
-    seconds: Annotated[float, typer.Option(help="How long the model is timed.")] = 3.0,
+    nodes: Annotated[bool, typer.Option("--nodes", help="List every node, not only operators.")] = False,
+    timed: Annotated[bool, typer.Option("--timed/--not-timed", help="Also take the latency in onnxruntime.")] = True,
+    seconds: Annotated[float, typer.Option(help="How long the model is timed, in seconds.")] = 3.0,
     input_shape: InputShape = None,
     threads: Threads = None,
     report: ReportFile = None,
@@ -61,7 +61,7 @@ def cost_command(
 
 @app.command(short_help="Time a model's operators, for the cost model `measured`.")
 def measure(
-    sources: Annotated[list[str], typer.Argument(metavar="IN.onnx...", help="The models whose operators are timed.")],
+    sources: Annotated[list[str], typer.Argument(metavar="IN.onnx", help="The models whose operators are timed.")],
     rules: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,7 +71,7 @@ def measure(
     ] = None,
     seconds: Annotated[
         float,
-        typer.Option(help="How long to find the operators and time them; what matters most comes first."),
+        typer.Option(help="How long to find the operators and time them, in seconds; what matters most comes first."),
     ] = 60.0,
     threads: Threads = None,
     provider: Annotated[

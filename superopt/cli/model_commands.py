@@ -47,7 +47,8 @@ def optimize(
     ] = None,
     limit: SearchLimit = None,
     inputs: Annotated[
-        str | None, typer.Option(metavar="FEED.npz", help="Real inputs for verification and timing. [default: made]")
+        str | None,
+        typer.Option(metavar="FEED.npz", help="Inputs for verification and timing. [default: made, by --seed]"),
     ] = None,
     input_shape: Annotated[
         list[str] | None,
@@ -60,29 +61,43 @@ def optimize(
     max_growth: MaxGrowth = None,
     select: Annotated[
         str | None,
-        typer.Option(metavar="|".join(SELECTS), help=f"Who has the last word. [default: {DEFAULTS.select}]"),
+        typer.Option(
+            metavar="|".join(SELECTS),
+            help="Choose among the candidates by their latency, or the one that is cheapest by the cost model. "
+            f"[default: {DEFAULTS.select}]",
+        ),
     ] = None,
     candidates: Annotated[
         int | None,
         typer.Option(
-            metavar="K", help=f"Measure so many at most, of each cost model. [default: {DEFAULTS.candidates}]"
+            metavar="K", help=f"Candidates of each cost model to measure, at most. [default: {DEFAULTS.candidates}]"
         ),
     ] = None,
     differ: Annotated[
         int | None,
-        typer.Option(metavar="D", help=f"Candidates differ in so many nodes at least. [default: {DEFAULTS.differ}]"),
+        typer.Option(
+            metavar="D", help=f"Nodes in which any two candidates differ, at least. [default: {DEFAULTS.differ}]"
+        ),
     ] = None,
     tune: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help=f"Time for measuring them. [default: {DEFAULTS.tune:g}]")
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help=f"Time for measuring the candidates, at most. [default: {DEFAULTS.tune:g}]"
+        ),
     ] = None,
     verify: VerifyBy = None,
     external_data: Annotated[
         str | None,
-        typer.Option(metavar="same|none|FILE", help=f"Where weights go. [default: {DEFAULTS.external_data}]"),
+        typer.Option(
+            metavar="same|none|FILE",
+            help="Put weights where the original has them, into the model, or into this file. "
+            f"[default: {DEFAULTS.external_data}]",
+        ),
     ] = None,
     custom_op_library: CustomOpLibrary = None,
     check_classes: Annotated[
-        bool, typer.Option("--check-classes", help="First compare all that the rules have found equal.")
+        bool,
+        typer.Option("--check-classes", help="First compute and compare all terms that the rules have found equal."),
     ] = False,
     trust_rules: TrustRules = False,
     explain: Annotated[
@@ -122,11 +137,11 @@ def optimize(
 @app.command(short_help="Tell whether two models agree, and how exactly.")
 def verify(
     context: typer.Context,
-    original: Annotated[str, typer.Argument(metavar="A.onnx", help="The model that is right.", show_default=False)],
+    original: Annotated[str, typer.Argument(metavar="A.onnx", help="The model to go by.", show_default=False)],
     new: Annotated[str, typer.Argument(metavar="B.onnx", help="The model to compare with it.", show_default=False)],
     numeric: Annotated[
         str | None,
-        typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may differ. [default: {DEFAULTS.numeric}]"),
+        typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"How values may differ. [default: {DEFAULTS.numeric}]"),
     ] = None,
     inputs: RealInputs = None,
     input_shape: InputShape = None,

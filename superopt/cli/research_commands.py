@@ -48,7 +48,7 @@ def extract(
 
 @app.command(short_help="Compare rule sets and cost models on models.")
 def experiment(
-    models: Annotated[list[str], typer.Argument(metavar="MODELS...", help="The models to read.", show_default=False)],
+    models: Annotated[list[str], typer.Argument(metavar="MODEL.onnx", help="The models to read.", show_default=False)],
     output: Annotated[
         str, typer.Option("-o", "--output", metavar="DIR", help="Folder of results; resumed if it is there.")
     ],
@@ -63,12 +63,12 @@ def experiment(
     ] = None,
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them; repeatable."),
+        typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of saturation, any of them; repeatable."),
     ] = None,
     numeric: Numeric = None,
     ignoring: Annotated[
         list[str] | None,
-        typer.Option(metavar=",".join(EXCUSES), help="Values that the models are promised not to hold."),
+        typer.Option(metavar=",".join(EXCUSES), help="Values that rules may take not to occur."),
     ] = None,
     max_growth: Annotated[
         str | None, typer.Option(metavar="5%|0.05|none", help="How much larger results may be. [default: 5%]")
@@ -164,7 +164,7 @@ def bisect(
     seed: Seed = 0,
     report: ReportFile = None,
 ) -> None:
-    """Find the rule that is wrong under a rule set, and the smallest region of the model that shows it.
+    """Find the wrong rule of a rule set, and the smallest region of the model that shows it.
 
     Exit code 0: nothing wrong was found. 1: a guilty rule was found, or it cannot be told. 2: bad input.
     """

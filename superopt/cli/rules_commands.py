@@ -11,14 +11,14 @@ from superopt.cli.app import rules_app
 RuleNames = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[NAME|FILE]...",
+        metavar="NAME|FILE",
         help="Rules, families or rule sets that ship, or files. [default: all that ship]",
         show_default=False,
     ),
 ]
 
 
-@rules_app.command("list")
+@rules_app.command("list", short_help="List rules and rule sets.")
 def rules_list(
     rules: RuleNames = None,
 ) -> None:
@@ -28,7 +28,7 @@ def rules_list(
     raise typer.Exit(run_list(tuple(rules or ())))
 
 
-@rules_app.command("show")
+@rules_app.command("show", short_help="Print the text of rules.")
 def rules_show(
     name: Annotated[
         str,
@@ -46,11 +46,11 @@ def rules_show(
     raise typer.Exit(run_show(name, tuple(rules or ())))
 
 
-@rules_app.command("functions")
+@rules_app.command("functions", short_help="List what rules may call.")
 def rules_functions(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[WORD]...", help="Only those with these words in name or text.", show_default=False),
+        typer.Argument(metavar="WORD", help="Only those with these words in name or text.", show_default=False),
     ] = None,
 ) -> None:
     """List the functions that rules may call in conditions, for attributes and for constants."""
@@ -59,7 +59,7 @@ def rules_functions(
     raise typer.Exit(run_functions(tuple(words or ())))
 
 
-@rules_app.command("check")
+@rules_app.command("check", short_help="Test rules by their laws.")
 def rules_check(
     files: RuleNames = None,
     only: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Check this rule alone; repeatable.")] = None,
@@ -78,7 +78,7 @@ def rules_check(
     raise typer.Exit(run_check(tuple(files or ()), tuple(only or ()), points=points, seed=seed, jobs=jobs))
 
 
-@rules_app.command("import")
+@rules_app.command("import", short_help="Write TASO's substitutions as rules.")
 def rules_import(
     source: Annotated[str, typer.Argument(metavar="FILE.pb", help="TASO's substitutions.", show_default=False)],
     output: Annotated[str, typer.Option("-o", "--output", metavar="OUT.rules", help="Where to write.")],

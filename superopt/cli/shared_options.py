@@ -10,6 +10,9 @@ from superopt.cli.app import DEFAULTS
 from superopt.options import FIELDS, VERIFIES
 from superopt.rules import EXCUSES, NUMERIC_CLASSES
 
+USUAL_LIMITS = "8 times the model's nodes and at least 20000, 40 iterations"
+"""Those of ``engine.saturate.Limits``, in words: that module is too heavy for ``--help``."""
+
 RuleSets = Annotated[
     list[str] | None, typer.Option(metavar="NAME|FILE", help=f"Rule set; repeatable. [default: {DEFAULTS.rules[0]}]")
 ]
@@ -20,20 +23,29 @@ Without = Annotated[
     ),
 ]
 Numeric = Annotated[
-    str | None, typer.Option(metavar="|".join(NUMERIC_CLASSES), help=f"What may change. [default: {DEFAULTS.numeric}]")
+    str | None,
+    typer.Option(
+        metavar="|".join(NUMERIC_CLASSES),
+        help="How values may change: not at all, by rounding alone, or within the bounds that rules state. "
+        f"[default: {DEFAULTS.numeric}]",
+    ),
 ]
 Ignoring = Annotated[
-    list[str] | None, typer.Option(metavar=",".join(EXCUSES), help="Values that the model is promised not to hold.")
+    list[str] | None, typer.Option(metavar=",".join(EXCUSES), help="Values that rules may take not to occur.")
 ]
 CostModelName = Annotated[str | None, typer.Option(metavar="NAME|FILE", help=f"Cost model. [default: {DEFAULTS.cost}]")]
 SearchLimit = Annotated[
-    str | None, typer.Option(metavar="nodes=N,iterations=N,seconds=S", help="Limits of the search, any of them.")
+    str | None,
+    typer.Option(
+        metavar="nodes=N,iterations=N,seconds=S",
+        help=f"Limits of saturation, any of them. [default: {USUAL_LIMITS}]",
+    ),
 ]
 InitializersAreConstant = Annotated[
     bool,
     typer.Option(
         "--initializers-are-constant",
-        help="Also those that are graph inputs: these inputs are gone then, and no caller overrides them.",
+        help="Take initializers that are graph inputs for constants: these inputs are gone then.",
     ),
 ]
 MaxGrowth = Annotated[
@@ -45,7 +57,11 @@ MaxGrowth = Annotated[
     ),
 ]
 VerifyBy = Annotated[
-    str | None, typer.Option(metavar="|".join(VERIFIES), help=f"What is compared. [default: {DEFAULTS.verify}]")
+    str | None,
+    typer.Option(
+        metavar="|".join(VERIFIES),
+        help=f"Compare the outputs of whole models, or each rewritten region by itself. [default: {DEFAULTS.verify}]",
+    ),
 ]
 CustomOpLibrary = Annotated[
     list[str] | None, typer.Option(metavar="PATH", help="Library of custom operators; repeatable.")
@@ -54,11 +70,13 @@ TrustRules = Annotated[
     bool,
     typer.Option(
         "--trust-rules",
-        help="Do not try rules that do not ship by their laws first (both sides computed on made inputs).",
+        help="Do not test rules that do not ship by their laws first (both sides computed on made inputs).",
     ),
 ]
 OptionalSeed = Annotated[int | None, typer.Option(help=f"Seed of sample inputs. [default: {DEFAULTS.seed}]")]
-RealInputs = Annotated[str | None, typer.Option(metavar="FEED.npz", help="Real inputs. [default: made]")]
+RealInputs = Annotated[
+    str | None, typer.Option(metavar="FEED.npz", help="Inputs to run on. [default: made, by --seed]")
+]
 InputShape = Annotated[
     list[str] | None, typer.Option(metavar="NAME:1,3,224,224", help="Sample shape of an open input; repeatable.")
 ]

@@ -17,12 +17,15 @@ from superopt.operators import operator
 from superopt.rules import Apply, Each, Output, Pattern, Rule, RuleSet, Star, Var
 from superopt.terms import ABSENT, Node, TermGraph, ValueType
 
+MOST_GROWTH, LEAST_NODES = 8, 20_000
+"""E-nodes for each node of the graph, and for the smallest graph, up to which rules are applied."""
+
 
 @dataclass(frozen=True)
 class Limits:
     """When saturation stops. Counts make runs repeat; ``seconds`` (None: no limit) does not, and is reported as
-    such. ``nodes`` of None stands for eight times as many as the graph has, and at least 20,000. Of the seconds,
-    ``reserve`` for each e-node are kept for what is done with the e-graph afterwards.
+    such. ``nodes`` of None stands for ``MOST_GROWTH`` times as many as the graph has, and at least ``LEAST_NODES``. Of
+    the seconds, ``reserve`` for each e-node are kept for what is done with the e-graph afterwards.
     """
 
     nodes: int | None = None
@@ -173,7 +176,7 @@ class _Run:
 
 
 def _most_nodes(graph: TermGraph, limits: Limits) -> int:
-    return max(20_000, 8 * len(graph.nodes)) if limits.nodes is None else limits.nodes
+    return max(LEAST_NODES, MOST_GROWTH * len(graph.nodes)) if limits.nodes is None else limits.nodes
 
 
 def _patience(graph: TermGraph) -> int:
