@@ -405,3 +405,31 @@ def test_images_in_which_every_pixel_attends_to_every_other_are_small() -> None:
     nodes = [helper.make_node("MatMul", ["t", "x"], ["y"])]
     large = model_of(nodes, {"t": (FLOAT, ["n", 6000, 1]), "x": (FLOAT, [1, 1, 6000])})
     assert sample(large).feeds[0].dims == {"n": 1}
+
+
+@pytest.mark.parametrize("symbol", ["past_length + 1", "what_is_seen"])
+def test_a_decoder_is_given_as_many_steps_as_its_mask_counts(symbol: str) -> None:
+    mask, ids, past = "attention_mask", "ids", "past"
+    model = helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("Cast", [ids], ["new"], to=TensorProto.FLOAT),
+                helper.make_node("Concat", [past, "new"], ["all"], axis=1),
+                helper.make_node("Add", ["all", mask], ["y"]),
+            ],
+            "decoder",
+            [
+                helper.make_tensor_value_info(ids, TensorProto.INT64, ["batch", "new_length"]),
+                helper.make_tensor_value_info(mask, TensorProto.FLOAT, ["batch", symbol]),
+                helper.make_tensor_value_info(past, TensorProto.FLOAT, ["batch", "past_length"]),
+            ],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", symbol])],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    found = sample(load(model))
+    assert len(found.feeds) == 3
+    for feed in found.feeds:
+        assert feed.dims[symbol] == feed.dims["past_length"] + feed.dims["new_length"]
+    assert len({feed.dims["past_length"] for feed in found.feeds}) > 1

@@ -17,23 +17,25 @@ PAST = re.compile(r"past|cache", re.IGNORECASE)
 _STEPS = re.compile(r"seq|len|token|step", re.IGNORECASE)
 
 
-def with_derived(sizes: Mapping[str, int], symbols: Collection[str]) -> dict[str, int]:
+def with_derived(sizes: Mapping[str, int], symbols: Collection[str], totals: Collection[str] = ()) -> dict[str, int]:
     """The sizes, and those of symbols that follow from them. What would be negative is left at none."""
     found = dict(sizes)
-    for symbol, expression in expressions(symbols).items():
+    for symbol, expression in expressions(symbols, totals).items():
         size = _value(expression, sizes)
         if size is not None:
             found[symbol] = max(0, size)
     return found
 
 
-def expressions(symbols: Collection[str]) -> dict[str, ast.expr]:
-    """Symbols that follow from others, and how: arithmetic of them, or a total of what is past and what is new."""
+def expressions(symbols: Collection[str], totals: Collection[str] = ()) -> dict[str, ast.expr]:
+    """Symbols that follow from others, and how: arithmetic of them, or a total of what is past and what is new, as
+    ``totals`` and those that are called so are."""
     found: dict[str, ast.expr] = {}
+    plain = [symbol for symbol in symbols if symbol not in totals]
     for symbol in symbols:
         expression = _parsed(symbol)
-        if expression is None and _TOTAL.search(symbol):
-            expression = _sum(symbol, symbols)
+        if expression is None and (symbol in totals or _TOTAL.search(symbol)):
+            expression = _sum(symbol, plain)
         names = (
             set() if expression is None else {part.id for part in ast.walk(expression) if isinstance(part, ast.Name)}
         )

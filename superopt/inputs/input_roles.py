@@ -101,11 +101,13 @@ _RATE = re.compile(r"^(sr|rate)$|sampl\w*_?rate", re.IGNORECASE)
 @dataclass(frozen=True)
 class Plan:
     """How the values of one try are made: ``integers`` is what integers without a known range are, ``positive`` whether
-    floats are kept above zero, ``time`` the size of the axis that lengths count."""
+    floats are kept above zero, ``time`` the size of the axis that lengths count, ``totals`` the open dimensions taken
+    for the sum of what is past and what is new."""
 
     integers: str = "guess"
     positive: bool = False
     time: int = 1
+    totals: tuple[str, ...] = ()
 
 
 def values(

@@ -15,16 +15,19 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "spatial": (224, 64, 128, 32, 48, 320),
     "volume": (16, 32, 8),
     "time": (32, 64, 16, 128, 7, 1),
+    "new": (32, 1, 64, 16, 7),
     "samples": (16000, 512, 4096, 1024, 576, 256),
     "feature": (80, 64, 128, 32, 16, 8, 4, 3, 2, 1),
     "other": (8, 1, 2, 4, 3, 16),
 }
-"""Sizes of an open dimension by what it seems to be, in the order in which they are tried."""
+"""Sizes of an open dimension by what it seems to be, in the order in which they are tried; ``new`` is time that comes
+after what is past, which is one step in many a model."""
 
 SMALL_SIZES: Mapping[str, tuple[int, ...]] = {**SIZES, "spatial": (16, 8, 32, 64, 224), "samples": (64, 256, 1024)}
 """For a part of a model: what comes to it has been made smaller, and there are many parts."""
 
 
+_MASK = re.compile(r"mask", re.IGNORECASE)
 _BATCH = re.compile(r"batch|^b$|^bs$", re.IGNORECASE)
 _TIME = re.compile(r"seq|time|frames|len|tokens|^t$|^s$", re.IGNORECASE)
 _SPATIAL = re.compile(r"height|width|^h$|^w$", re.IGNORECASE)
@@ -41,7 +44,19 @@ def kinds_of(
             if isinstance(dim, str) and dim not in found and dim not in derived:
                 kind, first = _kind(item, axis, dim)
                 found[dim] = (kind, (first,) if first is not None else choices[kind])
+    times = [symbol for symbol, (kind, _) in found.items() if kind == "time"]
+    if any(PAST.search(symbol) for symbol in times):
+        found.update((symbol, ("new", choices["new"])) for symbol in times if not PAST.search(symbol))
     return found
+
+
+def masked_totals(inputs: Sequence[WantedInput]) -> tuple[str, ...]:
+    """Open dimensions that only masks have, in a model that is also given what is past: they may count both that and
+    what is new, whatever they are called."""
+    others = {dim for item in inputs if not _MASK.search(item.name) for dim in item.dims or ()}
+    if not any(isinstance(dim, str) and PAST.search(dim) for dim in others):
+        return ()
+    return tuple(symbol for symbol in symbols_of(inputs) if symbol not in others)
 
 
 def _kind(item: WantedInput, axis: int, symbol: str) -> tuple[str, int | None]:
@@ -96,7 +111,7 @@ def other_sizes(
     """Other sizes than those that ran, by the kind of dimension, the likeliest first: of each the first that a model
     runs with is enough."""
     found: dict[str, list[dict[str, int]]] = {}
-    for kind in ("batch", "time", "samples", "spatial", "volume"):
+    for kind in ("batch", "time", "new", "samples", "spatial", "volume"):
         others = {s: [c for c in choices if c != sizes[s]] for s, (own, choices) in kinds.items() if own == kind}
         steps = range(min(_MOST_OTHERS, max(map(len, others.values()), default=0)))
         moved = ({s: left[step] for s, left in others.items() if len(left) > step} for step in steps)

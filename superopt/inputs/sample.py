@@ -7,7 +7,7 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,7 @@ from superopt.evaluate import TOO_LARGE, Feed, Runner, RuntimeValue, arrays_of
 from superopt.inputs.derived_sizes import with_derived
 from superopt.inputs.feeds import Feeds, SampleFeed, checked_feed, load_feed, sizes_of
 from superopt.inputs.input_roles import Plan, values
-from superopt.inputs.open_sizes import SIZES, SMALL_SIZES, assignments, edges, kinds_of, other_sizes
+from superopt.inputs.open_sizes import SIZES, SMALL_SIZES, assignments, edges, kinds_of, masked_totals, other_sizes
 from superopt.inputs.wanted import WantedInput, open_ranks, symbols_of, wanted_inputs, with_rank
 from superopt.kernels import is_float
 from superopt.models.model import Model
@@ -156,22 +156,25 @@ def _first(
     failed: list[str] = []
     second_best: _Base | None = None
     guesses = any(item.dtype.kind in "iu" and item.role.below is None for item in inputs)
-    choices_of_rank = open_ranks(inputs)
-    for ranks in choices_of_rank:
-        left = _MOST_TRIES // len(choices_of_rank)
-        settled = [item if item.dims is not None else with_rank(item, ranks) for item in inputs]
+    readings = [(rank, totals) for rank in open_ranks(inputs) for totals in dict.fromkeys(((), masked_totals(inputs)))]
+    for rank, totals in readings:
+        left = _MOST_TRIES // len(readings)
+        settled = [item if item.dims is not None else with_rank(item, rank) for item in inputs]
         open_kinds = {**kinds, **kinds_of(settled, choices)}
+        for symbol in totals:
+            open_kinds.pop(symbol, None)
         for sizes in assignments(open_kinds):
             for integers in ("guess", "time", "ones", "zeros") if guesses else ("guess",):
-                plan = Plan(integers)
+                plan = Plan(integers, totals=totals)
                 made = _attempt(runner, settled, sizes, plan, seed, 0, "seeded")
                 left -= 1
                 if isinstance(made, str):
-                    positive = Plan(integers, positive=True)
+                    positive = replace(plan, positive=True)
                     retry = _attempt(runner, settled, sizes, positive, seed, 0, "seeded") if "NaN" in made else made
                     made, plan = retry, positive if not isinstance(retry, str) else plan
                 if not isinstance(made, str):
                     inputs[:] = settled
+                    kinds.clear()
                     kinds.update(open_kinds)
                     return _Base(made, sizes, plan), failed
                 failed.append(made)
@@ -198,14 +201,14 @@ def _attempt(
     empty: bool = False,
 ) -> SampleFeed | str:
     """A feed of these sizes, or what happened when the model was run on it."""
-    sizes = with_derived(sizes, symbols_of(inputs))
+    sizes = with_derived(sizes, symbols_of(inputs), plan.totals)
     shapes = {item.name: tuple(sizes[d] if isinstance(d, str) else d for d in item.dims or ()) for item in inputs}
     what = ", ".join(f"{name}{list(shape)}" for name, shape in shapes.items())
     count = sum(math.prod(shape) for shape in shapes.values())
     most = _MOST_CHOSEN if sizes else _MOST_NUMBERS
     if count > most:
         return f"{what}: {count:,} numbers to make up, at most {most:,} are"
-    plan = Plan(plan.integers, plan.positive, _time(inputs, shapes))
+    plan = replace(plan, time=_time(inputs, shapes))
     feed: dict[str, RuntimeValue] = {}
     for item in inputs:
         rng = np.random.default_rng([seed, number, zlib.crc32(item.name.encode())])
