@@ -42,12 +42,15 @@ class Terms:
         weight = self.leaf("weight", out, self.wide(x) // groups, height, width)
         return self.add("conv", x, weight, attrs=(stride, 0, 0))
 
-    def fused(self, x: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> int:
-        """A convolution that applies Relu itself."""
-        weight = self.leaf("weight", out, self.wide(x) // groups, kernel, kernel)
-        return self.add("conv", x, weight, attrs=(stride, 0, 2))
+    def fused(
+        self, x: int, out: int, kernel: tuple[int, int] | int, stride: int = 1, groups: int = 1, valid: int = 0
+    ) -> int:
+        """A convolution that applies Relu itself; ``valid`` where it does not pad."""
+        height, width = (kernel, kernel) if isinstance(kernel, int) else kernel
+        weight = self.leaf("weight", out, self.wide(x) // groups, height, width)
+        return self.add("conv", x, weight, attrs=(stride, valid, 2))
 
-    def active(self, x: int, out: int, kernel: tuple[int, int] | int, stride: int = 1, groups: int = 1) -> int:
+    def active(self, x: int, out: int, kernel: int, stride: int = 1, groups: int = 1) -> int:
         """A convolution, and Relu."""
         return self.add("relu", self.conv(x, out, kernel, stride, groups))
 
@@ -58,10 +61,9 @@ class Terms:
         return self.add("matmul", x, self.leaf("weight", self.wide(x), out))
 
     def concat(self, *parts: int) -> int:
-        joined = parts[0]
-        for part in parts[1:]:
-            joined = self.add("concat", joined, part, attrs=(1,))
-        return joined
+        """More than two are joined by an operator of their own."""
+        attrs = (1, len(self.graph.shape(parts[0])))
+        return self.add("concat" if len(parts) == 2 else "concats", *parts, attrs=attrs)
 
     def flat(self, x: int) -> int:
         _, channels, height, width = self.graph.shape(x)
@@ -157,26 +159,30 @@ def vgg(graph: Graph) -> int:
     return terms.matmul(x, 1000)
 
 
-def _residual(graph: Graph, groups: int, fused: bool) -> int:
-    terms = Terms(graph)
-    active = terms.fused if fused else terms.active
-    x = terms.pool("poolmax", active(terms.leaf("input", 1, 3, 224, 224), 64, 7, 2), 2)
-    for out, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+def _residual(graph: Graph, x: int, terms: Terms, groups: int) -> int:
+    """Blocks whose convolutions apply Relu themselves; of ResNet the 3x3 ones have the stride and a quarter of the
+    channels, of ResNeXt they have groups and half of the channels."""
+    wider = 2 if groups > 1 else 4
+    for out, blocks, first in ((256, 3, 1), (512, 4, 2), (1024, 6, 2), (2048, 3, 2)):
+        middle = out // wider
         for block in range(blocks):
-            stride = 2 if block == 0 and out > 64 else 1
-            middle = out * 2 if groups > 1 else out
-            deep = active(active(x, middle, 1), middle, 3, stride, groups)
-            side = x if block else terms.conv(x, 4 * out, 1, stride)
-            x = terms.add("relu", terms.add("ewadd", terms.conv(deep, 4 * out, 1), side))
-    return terms.scores(x)
+            stride = 1 if block else first
+            deep = terms.fused(terms.fused(x, middle, 1), middle, 3, stride, groups)
+            deep = terms.conv(deep, out, 1)
+            side = x if block else terms.fused(x, out, 1, stride)
+            x = terms.add("relu", terms.add("ewadd", side, deep))
+    return x
 
 
 def resnet50(graph: Graph) -> int:
-    return _residual(graph, 1, False)
+    terms = Terms(graph)
+    return _residual(graph, terms.leaf("input", 1, 64, 56, 56), terms, 1)
 
 
 def resnext50(graph: Graph) -> int:
-    return _residual(graph, 32, True)
+    terms = Terms(graph)
+    x = terms.pool("poolmax", terms.fused(terms.leaf("input", 1, 3, 224, 224), 64, 7, 2), 2)
+    return _residual(graph, x, terms, 32)
 
 
 def squeezenet(graph: Graph) -> int:
@@ -195,38 +201,38 @@ def squeezenet(graph: Graph) -> int:
 def inceptionv3(graph: Graph) -> int:
     terms = Terms(graph)
     x = terms.leaf("input", 1, 3, 299, 299)
-    for out, kernel, stride in ((32, 3, 2), (32, 3, 1), (64, 3, 1)):
-        x = terms.active(x, out, kernel, stride)
-    x = terms.pool("poolmax", x, 2)
-    x = terms.pool("poolmax", terms.active(terms.active(x, 80, 1), 192, 3), 2)
+    x = terms.fused(terms.fused(x, 32, 3, 2, valid=1), 32, 3, valid=1)
+    x = terms.pool("poolmax", terms.fused(x, 64, 3), 2)
+    x = terms.pool("poolmax", terms.fused(terms.fused(x, 80, 1, valid=1), 192, 3, valid=1), 2)
 
     def chain(x: int, *steps: tuple[int, tuple[int, int] | int]) -> int:
         for out, kernel in steps:
-            x = terms.active(x, out, kernel)
+            x = terms.fused(x, out, kernel)
         return x
 
     def averaged(x: int, out: int) -> int:
-        return terms.active(terms.pool("poolavg", x), out, 1)
+        return terms.fused(terms.pool("poolavg", x), out, 1)
 
     for pooled in (32, 64, 64):
         double = chain(x, (64, 1), (96, 3), (96, 3))
-        x = terms.concat(chain(x, (64, 1)), chain(x, (48, 1), (64, 5)), double, averaged(x, pooled))
-    double = terms.active(chain(x, (64, 1), (96, 3)), 96, 3, 2)
-    x = terms.concat(terms.active(x, 384, 3, 2), double, terms.pool("poolmax", x, 2))
+        single = terms.concat(chain(x, (64, 1)), chain(x, (48, 1), (64, 5)))
+        x = terms.concat(single, terms.concat(double, averaged(x, pooled)))
+    double = terms.fused(chain(x, (64, 1), (96, 3)), 96, 3, 2)
+    x = terms.concat(terms.pool("poolmax", x, 2), terms.concat(terms.fused(x, 384, 3, 2), double))
     for middle in (128, 160, 160, 192):
         once = chain(x, (middle, 1), (middle, (1, 7)), (192, (7, 1)))
         twice = chain(x, (middle, 1), (middle, (7, 1)), (middle, (1, 7)), (middle, (7, 1)), (192, (1, 7)))
-        x = terms.concat(chain(x, (192, 1)), once, twice, averaged(x, 192))
-    square = terms.active(chain(x, (192, 1)), 320, 3, 2)
-    crossed = terms.active(chain(x, (192, 1), (192, (1, 7)), (192, (7, 1))), 192, 3, 2)
+        x = terms.concat(terms.concat(chain(x, (192, 1)), once), terms.concat(twice, averaged(x, 192)))
+    square = terms.fused(chain(x, (192, 1)), 320, 3, 2)
+    crossed = terms.fused(chain(x, (192, 1), (192, (1, 7)), (192, (7, 1))), 192, 3, 2)
     x = terms.concat(square, crossed, terms.pool("poolmax", x, 2))
     for _ in range(2):
         sides = [
             terms.concat(chain(y, (384, (1, 3))), chain(y, (384, (3, 1))))
             for y in (chain(x, (384, 1)), chain(x, (448, 1), (384, 3)))
         ]
-        x = terms.concat(chain(x, (320, 1)), *sides, averaged(x, 192))
-    return terms.scores(x)
+        x = terms.concat(chain(x, (320, 1)), *sides, chain(terms.pool("poolmax", x), (192, 1)))
+    return terms.pool("poolavg", x, 8, 8)
 
 
 def mobilenetv2(graph: Graph) -> int:
