@@ -69,6 +69,38 @@ def test_a_branch_that_divides_by_zero_does_not_end_the_process() -> None:
     assert superopt.optimize(model, tune=0.1).model.graph.output == model.graph.output
 
 
+def test_a_divisor_is_not_known_by_another_of_its_name() -> None:
+    """In one branch it is a constant; in the other, and where a caller overrides it, it may be zero."""
+    branches = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (bool p, int32[n] x) => (int32[n] y) {
+            y = If (p) <then_branch = a () => (int32[n] u) { d = Constant<value = int32[1] {3}>() u = Div (x, d) },
+                        else_branch = b () => (int32[n] v) { d = Sub (x, x) v = Div (x, d) }>
+        }
+    """)
+    assert {division.graph.name for division in divisions(branches)} == {"a", "b"}
+    with pytest.raises(EvaluationError, match="divided by zero"):
+        Runner(branches).run({"p": np.array(False), "x": np.array([1], np.int32)})
+    overridden = quotient()
+    overridden.graph.initializer.append(numpy_helper.from_array(np.array([3], np.int32), "b"))
+    runner = Runner(overridden)
+    assert runner.run({"a": np.array([7], np.int32)})["y"].tolist() == [2]
+    with pytest.raises(EvaluationError, match="divided by zero"):
+        runner.run({"a": np.array([7], np.int32), "b": np.array([0], np.int32)})
+
+
+def test_a_function_that_divides_by_zero_does_not_end_the_process() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17, "own": 1]>
+        g (int32[n] a, int32[n] b) => (int32[n] y) { y = own.quotient (a, b) }
+        <domain: "own", opset_import: ["": 17]> quotient (a, b) => (q) { q = Div (a, b) }
+    """)
+    runner = Runner(model)
+    assert runner.run({"a": np.array([7], np.int32), "b": np.array([2], np.int32)})["y"].tolist() == [3]
+    with pytest.raises(EvaluationError, match="divided by zero"):
+        runner.run({"a": np.array([7], np.int32), "b": np.array([0], np.int32)})
+
+
 @pytest.mark.parametrize("divisor", [[0], [0, 0, 0], None])
 def test_models_that_divide_by_zero_come_out_as_they_were(divisor: list[int] | None) -> None:
     model = quotient()

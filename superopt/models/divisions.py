@@ -3,7 +3,7 @@ processor, which ends the process; here it is made an error of the run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -12,7 +12,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from superopt.models.functions import nodes_within, without_calls
 from superopt.models.inference import integer_values
+from superopt.models.model import Model
 from superopt.models.scopes import graphs_in
 from superopt.models.tensors import is_external
 
@@ -41,8 +43,8 @@ def divisions(proto: onnx.ModelProto) -> tuple[Division, ...]:
     asked = [(graph, place) for graph in graphs for place, node in enumerate(graph.node) if _divides(node)]
     if not asked:
         return ()
-    constants = {name: tensor for graph in graphs for name, tensor in _constants(graph) if not is_external(tensor)}
-    unsure = [(graph, place) for graph, place in asked if not _is_safe(graph.node[place].input[1], constants)]
+    safe = _safe_divisors(graphs)
+    unsure = [(graph, place) for graph, place in asked if graph.node[place].input[1] not in safe]
     if not unsure:
         return ()
     integers = integer_values(proto)
@@ -55,11 +57,14 @@ def divisions(proto: onnx.ModelProto) -> tuple[Division, ...]:
 
 def trapped(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with each such division behind a look-up that fails, as an error of the run, where the processor would;
-    the same model where it has none."""
-    if not divisions(proto):
+    the same model where it has none. Functions that divide are written out: what types they get is known there."""
+    plain = proto
+    if any(_divides(node) for function in proto.functions for node in nodes_within(function.node)):
+        plain = without_calls(Model(proto)).proto
+    if not divisions(plain):
         return proto
     copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
+    copy.CopyFrom(plain)
     names = (f"superopt:divisor.{number}" for number in count())
     for division in reversed(divisions(copy)):
         node = division.graph.node[division.place]
@@ -79,18 +84,24 @@ def _divides(node: onnx.NodeProto) -> bool:
     )
 
 
-def _constants(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    yield from ((tensor.name, tensor) for tensor in graph.initializer)
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t"):
-            yield node.output[0], node.attribute[0].t
+def _safe_divisors(graphs: Sequence[onnx.GraphProto]) -> set[str]:
+    """The values that divide any integer, by name: of two bodies each may have one of that name."""
+    safe: set[str] = set()
+    others: set[str] = set()
+    for graph in graphs:
+        others.update(value.name for value in graph.input)
+        for tensor in graph.initializer:
+            (safe if _is_safe(tensor) else others).add(tensor.name)
+        for node in graph.node:
+            constant = node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].HasField("t")
+            (safe if constant and _is_safe(node.attribute[0].t) else others).update(node.output)
+    return safe - others
 
 
-def _is_safe(divisor: str, constants: Mapping[str, onnx.TensorProto]) -> bool:
-    tensor = constants.get(divisor)
-    if tensor is None:
+def _is_safe(divisor: onnx.TensorProto) -> bool:
+    if is_external(divisor):
         return False
-    values = numpy_helper.to_array(tensor)
+    values = numpy_helper.to_array(divisor)
     return values.dtype.kind not in "iu" or not bool(np.any((values == 0) | (values == -1)))
 
 

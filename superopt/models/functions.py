@@ -71,7 +71,7 @@ def _name(domain: str, name: str) -> tuple[str, str]:
     return standard_domain(domain), name
 
 
-def _all(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+def nodes_within(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Nodes and those in their bodies, at any depth."""
     found = list(nodes)
     for node in found:  # it grows while it is read
@@ -80,12 +80,12 @@ def _all(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
 
 
 def _count(nodes: Sequence[onnx.NodeProto]) -> float:
-    return len(_all(nodes))
+    return len(nodes_within(nodes))
 
 
 def _called(
     nodes: Sequence[onnx.NodeProto], functions: Mapping[tuple[str, str], onnx.FunctionProto]
 ) -> list[tuple[str, str]]:
     """The functions that nodes call, once for each call."""
-    names = (_name(node.domain, node.op_type) for node in _all(nodes))
+    names = (_name(node.domain, node.op_type) for node in nodes_within(nodes))
     return [name for name in names if name in functions]
