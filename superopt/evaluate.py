@@ -15,7 +15,7 @@ from onnx import helper
 from superopt.errors import EvaluationError, OptionError, one_line
 from superopt.kernels import is_float
 from superopt.models.divisions import divisions, trapped
-from superopt.models.extent import largest_value, most_bytes
+from superopt.models.extent import Extent, extent_of, most_bytes
 from superopt.models.functions import is_endless
 from superopt.models.model import Model, serialized
 from superopt.models.tensors import constant_of_tensor, is_external, is_linked
@@ -62,7 +62,7 @@ class Runner:
         self._model = model if isinstance(model, Model) else Model(proto, libraries=tuple(libraries))
         self.most = None if optimized else most_bytes()
         """The bytes that a value may have where a model is run that was not run on the same inputs before."""
-        self._largest: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = {}
+        self._extents: dict[tuple[tuple[str, tuple[int, ...]], ...], Extent] = {}
         options = (
             session_options(optimized=True, threads=threads) if optimized else judging_options(prepacked=prepacked)
         )
@@ -109,15 +109,32 @@ class Runner:
             raise EvaluationError(f"onnxruntime does not run it: {one_line(error)}") from error
         return {name: _plain(result) for name, result in zip(self.outputs, results, strict=True)}
 
-    def _check_size(self, feed: Feed) -> None:
-        """Raises EvaluationError where a value would be too large; asks ONNX once for inputs of the same shapes."""
-        if self.most is None:
+    def check_unseen(self, feed: Feed) -> None:
+        """Raises EvaluationError where it takes far too much memory, or very long, to run a feed of sizes that nobody
+        asked for: tried in a process of its own where ONNX does not infer the sizes of all values, and the inputs are
+        so large that a product of one with itself would be too much."""
+        largest = max((value.size for value in feed.values() if isinstance(value, np.ndarray)), default=0)
+        if self.most is None or 4 * largest * largest <= self.most or self._extent(feed).complete:
             return
+        became = _cannot_be_sent(self._model, feed)
+        if became is None:
+            became = _apart(self._model, feed, _OF_ITS_OWN + 4 * (_bytes(self._model) + self.most))
+        elif self.most == most_bytes():
+            return  # Nothing smaller was found.
+        if became is not None:
+            raise EvaluationError(f"{became}, {TOO_LARGE}")
+
+    def _check_size(self, feed: Feed) -> None:
+        """Raises EvaluationError where a value would be too large."""
+        if self.most is not None and (size := self._extent(feed).largest) > self.most:
+            raise EvaluationError(f"a value of {size:,} bytes, {TOO_LARGE}")
+
+    def _extent(self, feed: Feed) -> Extent:
+        """How large the values are; ONNX is asked once for inputs of the same shapes."""
         known = _shapes(feed)
-        if known not in self._largest:
-            self._largest[known] = largest_value(self._model.proto, dict(known))
-        if self._largest[known] > self.most:
-            raise EvaluationError(f"a value of {self._largest[known]:,} bytes, {TOO_LARGE}")
+        if known not in self._extents:
+            self._extents[known] = extent_of(self._model.proto, dict(known))
+        return self._extents[known]
 
 
 def _shapes(feed: Feed) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -127,24 +144,46 @@ def _shapes(feed: Feed) -> tuple[tuple[str, tuple[int, ...]], ...]:
 _MOST_TRIED = 512 * 2**20
 """Bytes of a model up to which it is handed to another process for a try."""
 
-_TRIED: dict[tuple[int, tuple[tuple[str, tuple[int, ...]], ...]], str | None] = {}
-"""What became of models on shapes, by all but the values of their weights."""
+_OF_ITS_OWN = 1 << 28
+"""Bytes that a process takes which runs a model, beside weights and values."""
+
+_TRIED: dict[tuple[object, ...], str | None] = {}
+"""What became of models on shapes, by all but the values of their weights, and by the memory that they had."""
 
 
 def _check_empty(model: Model, feed: Feed) -> None:
     """Raises EvaluationError where onnxruntime does not outlive an input without elements."""
+    problem = _cannot_be_sent(model, feed)
+    if problem is not None:
+        raise EvaluationError(f"an input without elements: {problem}")
+    became = _apart(model, feed)
+    if became is not None:
+        raise EvaluationError(f"onnxruntime does not run it: {became}")
+
+
+def _cannot_be_sent(model: Model, feed: Feed) -> str | None:
+    """Why a model and a feed cannot be tried in a process of its own; None where they can."""
+    if _bytes(model) > _MOST_TRIED:
+        return "too large to be tried in a process of its own"
+    if not all(_is_native(value) for value in (*(held.array() for held in model.held.values()), *feed.values())):
+        return "types that another process cannot be given"
+    return None
+
+
+def _apart(model: Model, feed: Feed, memory: int | None = None) -> str | None:
+    """None where a process of its own runs the feed, with so many bytes of memory if that matters; else what became
+    of it."""
     graph = model.proto.graph
     form = (*(_without_values(node) for node in graph.node), *((t.name, *t.dims) for t in graph.initializer))
-    key = (hash(form), _shapes(feed))
+    key = (hash(form), _shapes(feed), memory)
     if key not in _TRIED:
-        if model.proto.ByteSize() + sum(value.nbytes for value in model.held.values()) > _MOST_TRIED:
-            raise EvaluationError("an input without elements, and too large to be tried in a process of its own")
         held = {name: value.array() for name, value in model.held.items()}
-        if not all(_is_native(value) for value in (*held.values(), *feed.values())):
-            raise EvaluationError("an input without elements, and types that another process cannot be given")
-        _TRIED[key] = outlives(serialized(model), held, feed, _folder(model), model.libraries)
-    if _TRIED[key] is not None:
-        raise EvaluationError(f"onnxruntime does not run it: {_TRIED[key]}")
+        _TRIED[key] = outlives(serialized(model), held, feed, _folder(model), model.libraries, memory)
+    return _TRIED[key]
+
+
+def _bytes(model: Model) -> int:
+    return int(model.proto.ByteSize()) + sum(value.nbytes for value in model.held.values())
 
 
 def _without_values(node: onnx.NodeProto) -> tuple[object, ...]:

@@ -18,7 +18,10 @@ from superopt.models.scopes import graphs_in
 
 _TRY = """
 import pickle, sys, onnxruntime
-optimized, data, held, feed, folder, libraries = pickle.load(sys.stdin.buffer)
+optimized, data, held, feed, folder, libraries, memory = pickle.load(sys.stdin.buffer)
+if memory:
+    import resource
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 levels = onnxruntime.GraphOptimizationLevel
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 4
@@ -41,6 +44,10 @@ except Exception as error:
 """Loads a model, and runs it where there is a feed; what onnxruntime says against it goes to stdout, since it writes
 warnings to stderr. Only onnxruntime is imported, which is quick."""
 
+LIMITS_MEMORY = sys.platform == "linux"
+"""Whether a process can be kept from taking more memory than it should: elsewhere the limit is not known, or not
+heeded."""
+
 _LONGEST = 60.0
 """Seconds that a run on next to no numbers may take."""
 
@@ -60,7 +67,7 @@ def is_risky(proto: onnx.ModelProto) -> bool:
 def signal_of_loading(data: bytes, folder: str = "", libraries: tuple[str, ...] = ()) -> int:
     """The signal that ends a process which loads a model with all optimizations; 0 where it ends by itself, whether or
     not onnxruntime takes the model."""
-    return max(0, -_tried((True, data, {}, None, folder, libraries)).returncode)
+    return max(0, -_tried((True, data, {}, None, folder, libraries, None)).returncode)
 
 
 def outlives(
@@ -69,14 +76,16 @@ def outlives(
     feed: Mapping[str, Any],
     folder: str = "",
     libraries: Sequence[str] = (),
+    memory: int | None = None,
 ) -> str | None:
     """None where a process runs a model on a feed, without optimizations; else what became of it.
 
-    ``held`` are values of initializers that are not in ``data``. In onnxruntime 1.32, GRU ends the process where the
-    batch is empty.
+    ``held`` are values of initializers that are not in ``data``; ``memory`` the bytes that the process may have, where
+    the system knows such a limit. In onnxruntime 1.32, GRU ends the process where the batch is empty.
     """
+    limit = memory if LIMITS_MEMORY else None
     try:
-        ended = _tried((False, data, dict(held), dict(feed), folder, libraries), _LONGEST)
+        ended = _tried((False, data, dict(held), dict(feed), folder, libraries, limit), _LONGEST)
     except subprocess.TimeoutExpired:
         return f"it runs for more than {_LONGEST:.0f} seconds"
     if ended.returncode < 0:

@@ -12,13 +12,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
-from superopt import evaluate
+from superopt import evaluate, probe
 from superopt.errors import EvaluationError, FeedError
-from superopt.evaluate import Runner, same_bits
+from superopt.evaluate import TOO_LARGE, Runner, same_bits
 from superopt.inputs.derived_sizes import with_derived
 from superopt.inputs.feeds import load_feed
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
+from superopt.models.extent import extent_of
 from superopt.models.model import Model, load
 from superopt.models.narrow import computes_narrow
 from tests.models import from_text
@@ -38,7 +39,8 @@ def model_of(
         [helper.make_tensor_value_info("y", out, None)],
         [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
     )  # fmt: skip
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    opsets = [helper.make_opsetid(domain, version) for domain, version in (("", 17), ("com.microsoft", 1))]
+    return load(helper.make_model(graph, opset_imports=opsets, ir_version=8))
 
 
 def relu(shape: list[Any] | None, dtype: int = FLOAT) -> Model:
@@ -223,6 +225,36 @@ def test_what_does_not_outlive_an_empty_input_is_not_run_on_one(monkeypatch: pyt
     assert all(feed["x"].size for feed in sample(model, edge_sizes=True).values)
     with pytest.raises(EvaluationError, match=r"onnxruntime does not run it: it ends the process \(signal 6\)"):
         Runner(model).run({"x": np.ones((0, 3), np.float32)})
+
+
+def attention_over_pixels(product: onnx.NodeProto) -> Model:
+    nodes = [
+        helper.make_node("Reshape", ["x", "s"], ["f"]),
+        helper.make_node("Transpose", ["f"], ["t"], perm=[0, 2, 1]),
+        product,
+        helper.make_node("Softmax", ["p"], ["a"], axis=-1),
+        helper.make_node("MatMul", ["a", "t"], ["y"]),
+    ]
+    return model_of(nodes, {"x": (FLOAT, ["b", 2, "h", "w"])}, {"s": np.array([0, 2, -1])})
+
+
+@pytest.mark.skipif(not probe.LIMITS_MEMORY, reason="this system does not limit a process's memory")
+def test_values_that_nobody_can_foresee_are_not_larger_than_memory() -> None:
+    """ONNX does not know what another domain's operator makes: at 224 x 224 it is 10 GB here."""
+    fused = helper.make_node("FusedMatMul", ["t", "t"], ["p"], domain="com.microsoft", transB=1)
+    model = attention_over_pixels(fused)
+    assert not extent_of(model.proto, {"x": (1, 2, 224, 224)}).complete
+    found = sample(model)
+    assert TOO_LARGE in found.failed[0]
+    assert all(feed.dims["h"] <= 128 for feed in found.feeds)
+
+
+@pytest.mark.skipif(not probe.LIMITS_MEMORY, reason="this system does not limit a process's memory")
+def test_a_run_in_a_process_of_its_own_has_the_memory_that_it_is_given() -> None:
+    model = model_of([helper.make_node("Expand", ["x", "s"], ["y"])], {"x": (FLOAT, [1])}, {"s": np.array([1 << 28])})
+    feed = {"x": np.ones(1, np.float32)}
+    assert probe.outlives(model.proto.SerializeToString(), {}, feed, memory=1 << 32) is None
+    assert probe.outlives(model.proto.SerializeToString(), {}, feed, memory=1 << 29) is not None
 
 
 def test_special_values_come_last_among_floats_alone() -> None:

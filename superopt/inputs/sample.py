@@ -218,6 +218,11 @@ def _attempt(
         ]
         feed[item.name] = made if item.container == "sequence" else made[0]
     used = {symbol: size for symbol, size in sizes.items() if any(symbol in (item.dims or ()) for item in inputs)}
+    if used and isinstance(runner, Runner):
+        try:
+            runner.check_unseen(feed)
+        except EvaluationError as error:
+            return f"{what}: {error}"
     made_up = _tried(runner, feed, used, f"{origin} {number}")
     problem = made_up if isinstance(made_up, str) else None if empty else _problem(made_up.outputs or {})
     return f"{what}: {problem}" if problem else made_up
