@@ -197,6 +197,7 @@ def test_where_single_rules_do_not_lead_several_are_used_at_once_and_verified() 
     blind = Applications(way.saturation.egraph, (), 17)
     derivation = derive(way.search.graph, way.chosen, way.classes, blind)
     assert numbered(derivation.end).text() == numbered(way.chosen).text()
+    assert derivation.steps
     assert all(step.application is None for step in derivation.steps)
     examiner = Examiner(ConstantValues(way.saturation.egraph), rules, {})
     assert [examiner.judge(step).right for step in derivation.steps] == [True] * len(derivation.steps)
@@ -451,6 +452,7 @@ def test_a_way_leads_through_terms_of_the_same_class() -> None:
         rules,
     )
     derivation = derivation_of(way, rules)
+    assert derivation.steps
     assert all(step.application is not None for step in derivation.steps)
     assert numbered(derivation.end).text() == numbered(way.chosen).text()
 
