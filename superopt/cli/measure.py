@@ -76,7 +76,7 @@ def instances_of(
     sources: tuple[str, ...], options: Options, derived: bool, block: int = 0, seconds: float = math.inf
 ) -> Iterator[OperatorInstance]:
     """The instances of models: first all that run in the models themselves, then, if ``derived``, those that rules make
-    of them within some ``seconds``, the dearest by formula first, since a wrong price of these does most harm.
+    of them within some ``seconds``, the most expensive by formula first, since a wrong price of these does most harm.
     ``block`` is how many channels a block of the runtime's own layout has."""
     model = load("onnxruntime")
     later: dict[str, OperatorInstance] = {}

@@ -67,8 +67,8 @@ def _scaled(family: Family, factor: float) -> Family:
 
 
 def formula_of(model: CostModel, instance: OperatorInstance) -> float:
-    """About what an instance costs by a model's formula: one of several operators what the dearest of them does, as far
-    as that can be told from the leaves; 0 where it cannot."""
+    """About what an instance costs by a model's formula: one of several operators what the most expensive of them does,
+    as far as that can be told from the leaves; 0 where it cannot."""
     found = [_price(model, replace(instance, nodes=(node,), outputs=(1,))) for node in instance.nodes]
     return max((priced[1] for priced in found if priced is not None), default=0.0)
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from superopt.terms import ABSENT, Attrs, Constant, OpaqueOperator, TermGraph, ValueType, type_text
 
 NO_ATTRS = Attrs()
+
+Key: TypeAlias = tuple[str, tuple[int, ...], Attrs]
+"""An e-node by what it is, whoever made it: operator, classes of its children, attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,10 @@ class ENode:
     attrs: Attrs = NO_ATTRS
     rule: str | None = None
     original: int | None = None
+
+    @property
+    def key(self) -> Key:
+        return self.op, self.children, self.attrs
 
 
 @dataclass(frozen=True, slots=True)

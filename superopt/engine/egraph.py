@@ -44,12 +44,11 @@ from superopt.rules import Rule
 from superopt.terms import (
     ABSENT,
     CONST,
-    INPUT,
-    OPAQUE,
     Constant,
     Node,
     TermGraph,
     ValueType,
+    constant_nodes,
     type_text,
 )
 
@@ -59,7 +58,7 @@ CHUNK = 20
 
 @dataclass
 class _Added:
-    """A rule as far as the engine knows it: to compile one is dear, and most of a set find nothing in a graph.
+    """A rule as far as the engine knows it: compiling one is expensive, and most of a set find nothing in a graph.
 
     ``waiting`` are variants with a constructor of which there is no node yet (None until all operators that are
     ``needed`` have nodes), ``looking`` those whose matches the engine looks for without knowing what to make of them.
@@ -265,7 +264,7 @@ class Engine:
         self._run([*(f"(same {left} {right})" for left, right in pairs), "(run rs-same 1)"])
 
     def know(self, constants: Iterable[Constant]) -> None:
-        """Makes constants known that ``add_term`` will name."""
+        """Makes constants known that ``add_terms`` will name."""
         self._session.constants.update({made.key: made for made in constants if made.key not in self.constants})
 
     def freeze(self) -> EGraph:
@@ -281,12 +280,11 @@ class Engine:
         return self._snapshot
 
     def _load(self) -> None:
-        constant: list[bool] = []
+        constant = constant_nodes(self._graph, STAYS)
         tables: dict[Constructor, list[str]] = {}
         for number, node in enumerate(self._graph.nodes):
-            constant.append(_is_constant(node, constant, self._graph))
-            row = load_row(number, node, self._graph.types[number], constant=constant[-1])
-            made = Constructor(node.op, len(node.args), constant[-1] and node.op != CONST)
+            row = load_row(number, node, self._graph.types[number], constant=constant[number])
+            made = Constructor(node.op, len(node.args), constant[number] and node.op != CONST)
             tables.setdefault(made, []).append(row)
         with tempfile.TemporaryDirectory(prefix="superopt-") as folder:
             for made, rows in tables.items():
@@ -325,12 +323,3 @@ class Engine:
 def _chunks(commands: Sequence[str]) -> Iterator[str]:
     for start in range(0, len(commands), CHUNK):
         yield "\n".join(commands[start : start + CHUNK])
-
-
-def _is_constant(node: Node, constant: Sequence[bool], graph: TermGraph) -> bool:
-    """Whether a node needs no input of the model, gives the same each time, and may become a constant."""
-    if node.op == INPUT or node.op in STAYS:
-        return False
-    if node.op == OPAQUE and not graph.opaque[str(node.attrs["key"])].deterministic:
-        return False
-    return all(constant[arg] for arg in node.args if arg != ABSENT)

@@ -64,10 +64,10 @@ def engine_rules(variant: Variant, rule: int, number: int, answer_function: str,
 
     Rulesets ``find-N``, ``type-N``, ``ask-N``, ``make-N`` and ``done-N`` of rule N are run in turn. The first matches
     the left side; the second looks up types and joins all that tells of a match to one text; the third asks
-    ``answer_function`` once for each distinct text (networks repeat themselves, and a call of Python is dear) and keeps
-    the attributes and types of the right side's slots, taken apart by ``part_function``; the fourth makes the right
-    sides; the fifth forgets the matches. Were the types part of the first query, each would be one more
-    table to join for every rule in every step, and the engine's time is in the number of these.
+    ``answer_function`` once for each distinct text (networks repeat themselves, and calling Python is expensive) and
+    keeps the attributes and types of the right side's slots, taken apart by ``part_function``; the fourth makes the
+    right sides; the fifth forgets the matches. Were the types part of the first query, each would be one more table to
+    join for every rule in every step, and the engine's time is in the number of these.
     """
     body, fields, texts, matched = _left(variant)
     roots = _root_names(variant)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from superopt.engine.constructors import Constructor
-from superopt.engine.eclasses import EClass, EGraph, ENode
+from superopt.engine.eclasses import EClass, EGraph, ENode, Key
 from superopt.rules import Rule
 from superopt.shapes import infer
 from superopt.terms import ABSENT, CONST, Attrs, Constant, TermGraph, ValueType, parse_type
 
 CONTRADICTION = "!"
 """The type of a class that terms of different types have been merged into; no rule matches on it."""
-
-
-_Key: TypeAlias = tuple[str, tuple[int, ...], Attrs]
-"""A node by what it is: operator, children, attributes."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +67,9 @@ def read(
     class_of = tuple(index[value] for _, value in loaded)
     originals = _originals(graph, class_of)
     constant = {index[row.inputs[0]] for row in tables["is-constant"].rows if row.inputs[0] in index}
-    nodes: list[dict[_Key, ENode]] = [{} for _ in range(len(index))]
+    nodes: list[dict[Key, ENode]] = [{} for _ in range(len(index))]
     constructors: list[list[Constructor]] = [[] for _ in range(len(index))]
-    shapes: set[tuple[int, _Key]] = set()
+    shapes: set[tuple[int, Key]] = set()
     # What was set aside is kept if it is original, or if the one that it was set aside for has become one with it: two
     # weights that turn out to be the same make one node of two, and the engine has that set aside. So it comes last.
     for where, made, args, attr_text, maker, aside in sorted(rows, key=lambda row: row[5]):
@@ -98,7 +94,7 @@ def read(
     return Snapshot(egraph, names, tuple(map(tuple, constructors)))
 
 
-def _infer_types(nodes: Sequence[Mapping[_Key, ENode]], known: dict[int, ValueType]) -> None:
+def _infer_types(nodes: Sequence[Mapping[Key, ENode]], known: dict[int, ValueType]) -> None:
     """Adds the types of classes that the engine was not told of: those inside the formulas of weights."""
     waiting = [number for number in range(len(nodes)) if number not in known and nodes[number]]
     left = len(waiting) + 1
@@ -122,9 +118,9 @@ def _numbered(rows: Any, engine: Any) -> list[tuple[int, Any]]:
     return sorted((engine.value_to_i64(row.inputs[0]), row.output) for row in rows)
 
 
-def _originals(graph: TermGraph, class_of: Sequence[int]) -> dict[tuple[str, tuple[int, ...], Attrs], int]:
+def _originals(graph: TermGraph, class_of: Sequence[int]) -> dict[Key, int]:
     """Which lowered term each e-node was loaded from; the first, where several have become one."""
-    found: dict[tuple[str, tuple[int, ...], Attrs], int] = {}
+    found: dict[Key, int] = {}
     for index, node in enumerate(graph.nodes):
         children = tuple(ABSENT if arg == ABSENT else class_of[arg] for arg in node.args)
         found.setdefault((node.op, children, node.attrs), index)

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-from superopt.engine.eclasses import ENode
+from superopt.engine.eclasses import Key
 from superopt.engine.matching import Match
 from superopt.engine.variants import Variant
 from superopt.instantiate import Filled, Skeleton
 from superopt.rules import Number, Var
-from superopt.terms import ABSENT, Attrs, Node, ValueType
-
-Key: TypeAlias = tuple[str, tuple[int, ...], Attrs]
-"""An e-node by what it is: operator, classes of its children, attributes."""
+from superopt.terms import ABSENT, Node, ValueType
 
 NOWHERE = -2
 """The class of a node of a right side that is not in the e-graph."""
-
-
-def key_of(node: ENode) -> Key:
-    """What an e-node is, whoever made it."""
-    return node.op, node.children, node.attrs
 
 
 @dataclass(frozen=True)

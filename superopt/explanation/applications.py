@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
-from superopt.engine.eclasses import EGraph, ENode
+from superopt.engine.eclasses import EGraph, ENode, Key
 from superopt.engine.matching import Clash, Match, answer, attribute_text
 from superopt.engine.variants import Variant, variant_of, variants
-from superopt.explanation.application import NOWHERE, Application, Key, Side, key_of, placings
+from superopt.explanation.application import NOWHERE, Application, Side, placings
 from superopt.explanation.whole_applications import whole_applications
 from superopt.instantiate import Filled, Skeleton, skeleton
 from superopt.operators import operator
@@ -83,7 +83,7 @@ class Applications:
         found: dict[Key, list[int]] = {}
         for number, eclass in enumerate(self.egraph.classes):
             for node in eclass.nodes:
-                found.setdefault(key_of(node), []).append(number)
+                found.setdefault(node.key, []).append(number)
         return found
 
     @cached_property
@@ -218,9 +218,7 @@ class Applications:
         if not self.unused and (NOWHERE in right.classes or heads != [partial.classes[root] for root in left.roots]):
             return None
         classes = tuple(partial.classes[index] for index in range(len(left.slots)))
-        keys = tuple(
-            key_of(partial.nodes[index]) if index in partial.nodes else None for index in range(len(left.slots))
-        )
+        keys = tuple(partial.nodes[index].key if index in partial.nodes else None for index in range(len(left.slots)))
         types = tuple(self.egraph.classes[number].type for number in classes)
         return Application(rule.name, variant, Side(left, classes, keys, types), right, match, filled)
 

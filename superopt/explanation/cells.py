@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from superopt.engine.eclasses import EGraph
-from superopt.explanation.application import Key
+from superopt.engine.eclasses import EGraph, Key
 from superopt.explanation.numbering import post_order
 from superopt.terms import ABSENT, CONST, INPUT, OPAQUE, PROJECT, Attrs, Node, TermGraph
 

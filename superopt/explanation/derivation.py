@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from superopt.engine.eclasses import EGraph
-from superopt.explanation.application import Application, Key, Side
+from superopt.engine.eclasses import EGraph, Key
+from superopt.explanation.application import Application, Side
 from superopt.explanation.applications import Applications
 from superopt.explanation.cells import Cells
 from superopt.explanation.numbering import same_graph

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
-from superopt.explanation.application import Application, Key, Side
+from superopt.engine.eclasses import Key
+from superopt.explanation.application import Application, Side
 from superopt.explanation.applications import Applications
 
 _FORWARD, _BACKWARD, _OPENED = 1.0, 4.0, 8.0

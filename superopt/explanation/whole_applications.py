@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 from superopt.engine.addends import SUMS
 from superopt.engine.chains import LINKS, Link, composed, link_of
-from superopt.engine.eclasses import EGraph, ENode
+from superopt.engine.eclasses import EGraph, ENode, Key
 from superopt.engine.matching import Match
 from superopt.engine.variants import variant_of
-from superopt.explanation.application import NOWHERE, Application, Key, Side, key_of, placings
+from superopt.explanation.application import NOWHERE, Application, Side, placings
 from superopt.instantiate import Filled, skeleton
 from superopt.rules import Apply, Pattern, Rule, Var
 from superopt.terms import INPUT, Node
@@ -120,7 +120,7 @@ def _sum_of(number: int, opened: _Opened) -> _Part:
     def part(at: int) -> Pattern:
         node = opened.get(at)
         made = Var(f"addend.{at}") if node is None else Apply(node.op, tuple(part(child) for child in node.children))
-        known[made] = at, None if node is None else key_of(node)
+        known[made] = at, None if node is None else node.key
         return made
 
     return _Part(part(number), known)
@@ -161,7 +161,7 @@ def _chain(number: int, links: tuple[tuple[ENode, Link], ...]) -> _Part:
         known[constant] = link.constant, None
         args = (pattern, constant) if node.children[0] == link.of else (constant, pattern)
         pattern = Apply(node.op, args)
-        known[pattern] = end, key_of(node)
+        known[pattern] = end, node.key
     return _Part(pattern, known)
 
 

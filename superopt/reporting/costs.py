@@ -98,7 +98,7 @@ def _made(item: Profiled, models: int) -> CostLine:
 
 
 def by_operator(lines: Iterable[CostLine]) -> list[CostLine]:
-    """Lines of one operator added up, the dearest by the first model first."""
+    """Lines of one operator added up, the most expensive by the first model first."""
     found: dict[str, CostLine] = {}
     for line in lines:
         known = found.get(line["operator"])

@@ -92,7 +92,7 @@ def inspection_document(lowered: Lowered, cost_model: CostModel) -> Inspection:
 
 
 def operator_costs(priced: CostBreakdown) -> list[OperatorCost]:
-    """Count and cost by operator, the dearest first."""
+    """Count and cost by operator, the most expensive first."""
     found: dict[str, OperatorCost] = {}
     for item in priced.nodes:
         line = found.setdefault(item.op, {"operator": item.op, "count": 0, "cost": 0.0})
@@ -147,7 +147,7 @@ def inspection_text(document: Inspection, *, nodes: bool = False) -> list[Table 
 
 
 def _costs(document: Inspection) -> Table:
-    """The cost of a model by operator, the dearest first."""
+    """The cost of a model by operator, the most expensive first."""
     total = document["cost"]
     made = table("operator", "count", f"cost ({document['cost_model']}, {document['unit']})", "share")
     for line in document["operators"]:

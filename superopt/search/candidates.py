@@ -25,10 +25,10 @@ from superopt.search.kept import Kept, with_groups_kept
 from superopt.search.spelling import respelled
 from superopt.terms import TermGraph, ValueType
 
-_DEARER = 4.0
+_BYTE_STEP = 4.0
 _STEPS = 20
-"""A byte may become dearer in this many steps of this factor, around the price at which all bytes of the chosen model
-cost as much as running it: from where bytes hardly count to where nothing else does."""
+"""The price of a byte is raised in this many steps by this factor, around the price at which all bytes of the chosen
+model cost as much as running it: from where bytes hardly count to where nothing else does."""
 
 
 _LEAST_SECONDS = 0.5
@@ -175,13 +175,13 @@ class Search:
         even = extraction.running / max(1, self.original_bytes) if extraction.running > 0 else 1.0
 
         def at(step: int) -> Found | None:
-            price = even * _DEARER ** (step - _STEPS // 2)
+            price = even * _BYTE_STEP ** (step - _STEPS // 2)
             return self.within_bounds(saturation, cost_model, self._extract(kept, cost_model, price))
 
         small = _first(at, _STEPS)
-        # Where bytes were dear, the smallest model may be one that is slower than the original.
-        dearer = small is not None and self._running(small.graph, cost_model) > self.before(saturation, cost_model)
-        return None if dearer else small
+        # Where bytes were expensive, the smallest model may be one that is slower than the original.
+        slower = small is not None and self._running(small.graph, cost_model) > self.before(saturation, cost_model)
+        return None if slower else small
 
     def _lost_a_fusion(self, found: Found, saturation: Saturation, cost_model: CostModel) -> bool:
         """Whether the cost model alone decides, and prices what was found above the original: what looked cheaper node
