@@ -315,6 +315,30 @@ def test_bodies_in_bodies_are_optimized() -> None:
     same(result, proto, {**feed, "c": np.array(True)}, {**feed, "c": np.array(False)})
 
 
+def test_bodies_that_are_alike_but_for_large_weights_around_them_are_not_one() -> None:
+    """Both branches hold the same If, and each a weight of its own by the same name."""
+    proto = read("""
+        agraph (float[1200] x, bool c, bool d) => (float[1200] y) {
+            y = If (c) <
+                then_branch = then () => (float[1200] o) {
+                    o = If (d) <then_branch = a () => (float[1200] r) { h = Mul (x, w) r = Mul (h, w) },
+                                else_branch = b () => (float[1200] s) { s = Neg (x) }>
+                },
+                else_branch = other () => (float[1200] o) {
+                    o = If (d) <then_branch = a () => (float[1200] r) { h = Mul (x, w) r = Mul (h, w) },
+                                else_branch = b () => (float[1200] s) { s = Neg (x) }>
+                }
+            >
+        }
+    """)
+    for branch, value in zip(proto.graph.node[0].attribute, (2, 3), strict=True):
+        branch.g.initializer.append(numpy_helper.from_array(np.full(1200, value, np.float32), "w"))
+    feeds = [{"x": normal(1200), "c": np.array(c), "d": np.array(True)} for c in (True, False)]
+    result = optimized(proto, rules=["affine"], inputs=feeds[0])
+    assert operators(result.model).count("Mul") == 2
+    same(result, proto, *feeds)
+
+
 def test_nothing_to_do_changes_nothing() -> None:
     proto = read(BRANCHES, {"w": normal(4, 3, 3, 3), **batchnorm()})
     del proto.graph.node[0].attribute[0].g.node[1]

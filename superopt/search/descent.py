@@ -91,7 +91,7 @@ class Descent:
         return found
 
     def _run(self, body: Model, way: str, rules: RuleSet, cost_model: CostModel) -> BodyRun | None:
-        key = f"{rules.hash} {hashlib.sha256(body.proto.SerializeToString(deterministic=True)).hexdigest()}"
+        key = f"{rules.hash} {_content(body)}"
         if key not in self._known:
             self._known[key] = self._saturated(body, rules)
         known = self._known[key]
@@ -142,6 +142,14 @@ class Descent:
         graph = constants_settled(lowered, whole.options)
         options, sizes, deadline = whole.options, whole.sizes, whole.deadline
         return Search(body, lowered, graph, options, quiet, sizes, deadline, start is not body), feeds
+
+
+def _content(body: Model) -> str:
+    """A hash of all that a body computes with: large constants that it captures are beside its message."""
+    digest = hashlib.sha256(body.proto.SerializeToString(deterministic=True))
+    for name, constant in sorted(body.held.items()):
+        digest.update(f"{name} {constant.key};".encode())
+    return digest.hexdigest()
 
 
 def saturations(saturation: Saturation, found: Found | None) -> Iterator[Saturation]:
