@@ -9,6 +9,7 @@ import math
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,15 @@ from superopt.cost import CostModel, load
 from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
 from superopt.extraction import Extractor, Problem, extract, greedy, interchange, several, solve, tightening
-from superopt.extraction.formulation import Formulation, cycle_cuts, formulate
-from superopt.extraction.heuristics import heuristic, value
-from superopt.extraction.reduction import Part, opened, simplify
+from superopt.extraction.formulation import Formulation, cycle_cuts, excess, flow_cuts, formulate
+from superopt.extraction.heuristics import Chosen, heuristic, value
+from superopt.extraction.masks import masks
+from superopt.extraction.pointless import worthwhile
+from superopt.extraction.reduction import Part, never, opened, simplify
 from superopt.extraction.solve import TOLERANCE
-from superopt.extraction.solvers import Effort, Relaxed, branch, propagate, relax
+from superopt.extraction.solvers import Effort, Relaxation, Relaxed, branch, propagate
 from superopt.extraction.sums import Sums
-from superopt.extraction.tightening import masks, tighten
+from superopt.extraction.tightening import tighten
 from superopt.terms import ABSENT, Attrs, Constant, TensorType, TermGraph
 
 DATA = Path(__file__).parent / "data"
@@ -208,9 +211,9 @@ def test_a_core_holds_what_the_heuristics_miss(monkeypatch: pytest.MonkeyPatch) 
     better = []
     original = whole._offer_core
 
-    def offer(part: Part, program: Formulation, relaxed: Relaxed, incumbent: Any, effort: Effort) -> None:
+    def offer(part: Part, program: Formulation, relaxed: Relaxed, incumbent: Any, near: Chosen, effort: Effort) -> None:
         before = incumbent.cost
-        original(part, program, relaxed, incumbent, effort)
+        original(part, program, relaxed, incumbent, near, effort)
         better.append(incumbent.cost < before)
 
     monkeypatch.setattr(whole, "_offer_core", offer)
@@ -271,7 +274,7 @@ def test_each_solver_keeps_its_promise_without_any_reduction(seed: int) -> None:
         return
     part = opened(problem)
     program = formulate(part)
-    relaxed = relax(program, optimum, Effort(1.0))
+    relaxed = Relaxation(program, optimum, Effort(1.0)).solve(Effort(1.0))
     assert relaxed is not None
     assert relaxed.bound <= optimum * (1 + 1e-9)
     assert relaxed.bound == pytest.approx(float(program.costs @ relaxed.solution), abs=1e-6 * optimum)
@@ -289,8 +292,102 @@ def test_each_solver_keeps_its_promise_without_any_reduction(seed: int) -> None:
         if not cuts:
             assert value(part.items, part.roots, branched.chosen) == pytest.approx(optimum, abs=1e-9)
             return
-        program.rows += cuts
+        program.add(cuts)
     pytest.fail("30 rounds of cuts have not made the choice acyclic")
+
+
+def solutions(problem: Problem) -> Iterator[dict[int, int]]:
+    """Every choice that is complete and acyclic, of all classes that it needs and of any others, by brute force."""
+    options: list[list[int | None]] = [[None] for _ in range(problem.classes)]
+    for node, owner in enumerate(problem.node_class):
+        options[owner].append(node)
+    for assignment in itertools.product(*options):
+        done: set[int] = set()
+        taken = {owner: node for owner, node in enumerate(assignment) if node is not None}
+        while any(owner not in done and done.issuperset(problem.children[node]) for owner, node in taken.items()):
+            done.update(owner for owner, node in taken.items() if done.issuperset(problem.children[node]))
+        if len(done) == len(taken) and all(root in taken for root in problem.roots):
+            yield taken
+
+
+def test_cuts_from_flows_hold_for_every_solution_and_are_taken_up() -> None:
+    found = 0
+    for seed in range(60):
+        problem = ladder(random.Random(seed), 4)
+        program = formulate(opened(problem))
+        relaxation = Relaxation(program, 1.0, Effort(1.0))
+        first = relaxation.solve(Effort(1.0))
+        assert first is not None
+        cuts = flow_cuts(program, first.solution.tolist())
+        found += len(cuts)
+        for taken in solutions(problem):
+            nodes = set(taken.values())
+            chosen = [
+                float(program.items[o][i].picks in nodes) for o, i in zip(program.owner, program.index, strict=True)
+            ]
+            assert all(excess(cut.row, chosen) <= 0 for cut in cuts)
+        program.add(cuts)
+        again, anew = relaxation.solve(Effort(1.0)), Relaxation(program, 1.0, Effort(1.0)).solve(Effort(1.0))
+        assert again is not None
+        assert anew is not None
+        assert again.bound == pytest.approx(anew.bound, abs=1e-9)
+        assert all(excess(cut.row, again.solution.tolist()) < 1e-6 for cut in cuts)
+        # What does not hold the solution back is taken out again, and nothing else.
+        program.forget(again.solution.tolist())
+        rest = Relaxation(program, 1.0, Effort(1.0)).solve(Effort(1.0))
+        assert rest is not None
+        assert rest.bound == pytest.approx(again.bound, abs=1e-9)
+    assert found > 10
+
+
+def kept(problem: Problem) -> set[int]:
+    """The nodes that are not pointless."""
+    part = opened(problem)
+    found = masks(part.items, part.roots)
+    assert found is not None
+    return {int(str(item.picks)) for ways in worthwhile(part, found, never).values() for item in ways}
+
+
+def test_what_would_need_all_that_need_it_is_pointless() -> None:
+    # The shared class 3 is of use to 1 and 2 alone, and its node 5 needs 4, which needs both.
+    node_class = [0, 1, 1, 2, 2, 3, 3, 4]
+    children = [(1, 2), (), (3,), (), (3,), (4,), (), (1, 2)]
+    costs = [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.5, 0.1]
+    problem = Problem(5, node_class, children, costs, [0])
+    assert 5 not in kept(problem)
+    assert 5 in kept(replace(problem, roots=[0, 3]))
+    assert 5 in kept(replace(problem, children=[*children[:-1], (1,)]))
+
+
+@pytest.mark.parametrize(("cost", "pointless"), [(2.1, True), (2.0, False), (1.9, False)])
+def test_what_something_cheaper_can_stand_in_for_is_pointless(cost: float, pointless: bool) -> None:
+    # In the place of node 0: node 1, with node 2 for the class that it needs besides.
+    problem = Problem(3, [0, 0, 1, 1, 2, 2], [(2,), (1,), (2,), (), (), (1,)], [cost, 1.0, 1.0, 9.0, 1.0, 0.5], [0])
+    assert (0 not in kept(problem)) == pointless
+    # The class that it needs besides cannot be derived from what is there.
+    assert 0 in kept(replace(problem, children=[(2,), (1,), (0,), (), (), (1,)]))
+
+
+def test_a_bound_that_was_proven_is_kept_where_the_time_is_over_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = sys.modules["superopt.extraction.solve"]
+    original = whole._relaxed
+    proven: list[float] = []
+
+    def relaxed(*given: Any) -> tuple[float, bool]:
+        low, dropped = original(*given)
+        given[3].timed_out = True
+        proven.append(low if dropped else -1.0)
+        return low, dropped
+
+    monkeypatch.setattr(whole, "_relaxed", relaxed)
+    seen = 0
+    for seed in range(60):
+        proven.clear()
+        solution = solve(ladder(random.Random(seed), 30), seconds=1e6)
+        if len(proven) == 1 and proven[0] >= 0:
+            assert solution.bound >= min(solution.cost, proven[0]) - 1e-9
+            seen += solution.status == "seconds"
+    assert seen > 3
 
 
 @pytest.mark.parametrize(("name", "optimum"), [("vgg", 4.85076), ("resnet50", 4.38579)])

@@ -5,20 +5,41 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from superopt.extraction.heuristics import Chosen
+from superopt.extraction.masks import MASKS_AT_MOST, masks
 from superopt.extraction.reduction import Item, Items, Part, knots
-from superopt.extraction.tightening import MASKS_AT_MOST, masks
 
 Row = Mapping[int, float]
 """Coefficients by variable; the row says that their sum is at most 0."""
 
+
+class Cut(NamedTuple):
+    """A row against cycles: some class of ``ring`` is computed by an item that needs none of it, as far as ``member``
+    is used. It holds for every set of classes, and so for what is left of one."""
+
+    row: Row
+    ring: frozenset[int]
+    member: int
+
+
 _VIOLATED = 1e-3
 """By how much a fractional solution must break a cut for it to be added."""
+
+_OUTSIDE = -1
+_FLOWING = 1e-6
+"""What of a fractional solution is taken for something, and for a unit of flow."""
+
+_FLOWS = 20
+"""Classes of a cycle, the most used first, to which flows are looked for."""
+
+_TOUCHED = 1e-6
+"""By how much a solution may stay below a cut that holds it back."""
 
 _MUST_ROWS_AT_MOST = 60_000
 """Nonzeros that rows for what is needed indirectly may add."""
@@ -36,6 +57,20 @@ class Formulation:
     of: dict[int, list[int]]
     costs: NDArray[np.float64]
     rows: list[Row] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
+
+    def add(self, cuts: Iterable[Cut]) -> None:
+        """Adds cuts, whose rows come after all others."""
+        for cut in cuts:
+            self.cuts.append(cut)
+            self.rows.append(cut.row)
+
+    def forget(self, solution: Sequence[float]) -> None:
+        """Takes out the cuts that a solution of the relaxation does not touch."""
+        cuts = [cut for cut in self.cuts if excess(cut.row, solution) > -_TOUCHED]
+        del self.rows[len(self.rows) - len(self.cuts) :]
+        self.cuts = []
+        self.add(cuts)
 
     def children(self, variable: int) -> tuple[int, ...]:
         return self.items[self.owner[variable]][self.index[variable]].children
@@ -50,8 +85,13 @@ class Formulation:
         return {owner: sum(solution[variable] for variable in mine) for owner, mine in self.of.items()}
 
 
-def formulate(part: Part) -> Formulation:
-    """The integer program of a part.
+def excess(row: Row, solution: Sequence[float]) -> float:
+    """By how much a solution breaks a row."""
+    return sum(factor * solution[variable] for variable, factor in row.items())
+
+
+def formulate(part: Part, cuts: Iterable[Cut] = ()) -> Formulation:
+    """The integer program of a part, with what is left of cuts that are known.
 
     For each pair of classes: what needs the other is at most how much the other is used. Where masks allow it, the same
     for what is needed indirectly. Cycles of two classes are cut from the start.
@@ -77,7 +117,11 @@ def formulate(part: Part) -> Formulation:
     for name in of:
         for child in sorted({child for variable in of[name] for child in program.children(variable)}):
             if knot[child] == knot[name] and any(name in program.children(variable) for variable in of[child]):
-                program.rows.append(founded(program, {name, child}, name))
+                program.rows.append(founded(program, {name, child}, name).row)
+    for cut in cuts:
+        ring = cut.ring & of.keys()
+        if cut.member in ring and len(ring) > 1:
+            program.add([founded(program, ring, cut.member)])
     return program
 
 
@@ -168,22 +212,23 @@ def _always_needed(part: Part, names: Collection[int]) -> set[int]:
     return {name for name, number in leaf.items() if needed >> found.position[number] & 1}
 
 
-def founded(program: Formulation, ring: set[int], member: int) -> Row:
+def founded(program: Formulation, ring: Collection[int], member: int) -> Cut:
     """The cut that some class of ``ring`` is computed by an item that needs no class of it, as far as ``member`` is
     used."""
     row: dict[int, float] = {}
+    inside = frozenset(ring)
     for variable in program.of[member]:
         row[variable] = 1.0
-    for name in sorted(ring):
+    for name in sorted(inside):
         for variable in program.of[name]:
-            if ring.isdisjoint(program.children(variable)):
+            if inside.isdisjoint(program.children(variable)):
                 row[variable] = row.get(variable, 0.0) - 1.0
-    return {variable: factor for variable, factor in row.items() if factor}
+    return Cut({variable: factor for variable, factor in row.items() if factor}, inside, member)
 
 
-def cycle_cuts(program: Formulation, solution: Sequence[float]) -> list[Row]:
+def cycle_cuts(program: Formulation, solution: Sequence[float]) -> list[Cut]:
     """Cuts that this (fractional or whole) solution breaks, from the cycles of what it uses."""
-    cuts: dict[tuple[tuple[int, float], ...], Row] = {}
+    cuts: dict[tuple[tuple[int, float], ...], Cut] = {}
     used = program.used(solution)
     for least in (0.999, 0.5, 0.25, 0.1, 0.02):
         graph = nx.DiGraph()
@@ -203,11 +248,45 @@ def cycle_cuts(program: Formulation, solution: Sequence[float]) -> list[Row]:
             smaller = {edge[0] for edge in nx.find_cycle(graph.subgraph(sorted(ring)))}
             for candidate in (ring, smaller):
                 for member in sorted(candidate, key=lambda name: (-used[name], name))[:3]:
-                    row = founded(program, candidate, member)
-                    if sum(factor * solution[variable] for variable, factor in row.items()) > _VIOLATED:
-                        cuts[tuple(sorted(row.items()))] = row
+                    cut = founded(program, candidate, member)
+                    if excess(cut.row, solution) > _VIOLATED:
+                        cuts[tuple(sorted(cut.row.items()))] = cut
         if cuts:
             break
+    return list(cuts.values())
+
+
+def flow_cuts(program: Formulation, solution: Sequence[float]) -> list[Cut]:
+    """Cuts that a fractional solution breaks, from the least cuts between the classes of its cycles and what needs none
+    of them: as much as a class is used must flow to it from there.
+
+    Of an item that needs several classes only the least used one is looked at, so that not every such cut is found.
+    """
+    graph = nx.DiGraph()
+    flowing = [variable for variable, amount in enumerate(solution) if amount > _FLOWING]
+    graph.add_edges_from(
+        (program.owner[variable], child) for variable in flowing for child in program.children(variable)
+    )
+    used = program.used(solution)
+    cuts: dict[tuple[tuple[int, float], ...], Cut] = {}
+    for ring in nx.strongly_connected_components(graph):
+        if len(ring) < 2:
+            continue
+        flow = nx.DiGraph()
+        flow.add_node(_OUTSIDE)
+        for variable in flowing:
+            owner = program.owner[variable]
+            if owner in ring:
+                inside = [child for child in program.children(variable) if child in ring]
+                edge = owner, min(inside, key=lambda child: (used[child], child), default=_OUTSIDE)
+                known = flow.get_edge_data(*edge, {"capacity": 0})["capacity"]
+                flow.add_edge(*edge, capacity=known + round(solution[variable] / _FLOWING))
+        for member in sorted(ring, key=lambda name: (-used[name], name))[:_FLOWS]:
+            through, (near, _) = nx.minimum_cut(flow, member, _OUTSIDE)
+            if through * _FLOWING < used[member] - _VIOLATED:
+                cut = founded(program, near, member)
+                if excess(cut.row, solution) > _VIOLATED:
+                    cuts[tuple(sorted(cut.row.items()))] = cut
     return list(cuts.values())
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from superopt.errors import EGraphError
 from superopt.extraction import solvers
-from superopt.extraction.formulation import Formulation, cycle_cuts, formulate
+from superopt.extraction.formulation import Cut, Formulation, cycle_cuts, flow_cuts, formulate
 from superopt.extraction.heuristics import Chosen, by_trees, exchanged, heuristic, needed, value
 from superopt.extraction.problem import Choice, Problem, settle
 from superopt.extraction.reduction import Items, Part, Picks, components, flatten, opened, simplify
@@ -36,9 +36,10 @@ _SPINE_ABOVE = 200
 _SHARES = 3.0
 """The multiple of its share of what is left that one of several independent pieces may use: most need less."""
 
-_CUT_ROUNDS = 6
-_LEAST_GAIN = 1e-4
-"""The share of the gap that a round of cuts must close for another to follow."""
+_CUT_ROUNDS = 40
+_PATIENCE = 3
+_LEAST_GAIN = 0.02
+"""The share of the gap that so many rounds of cuts must close for another to follow."""
 
 _CORE_ABOVE = 1_000
 """Items of a part above which its core is solved first: smaller parts are solved as a whole."""
@@ -181,6 +182,7 @@ def _prepared(part: Part, effort: Effort, cored: bool = True) -> _Piece:
     chosen, _ = heuristic(part, effort.is_late)
     incumbent.offer(part, chosen)
     low = 0.0
+    cuts: list[Cut] = []
     while True:
         if effort.late:
             return _Piece(part, incumbent, max(low, _floor(part)))
@@ -191,9 +193,10 @@ def _prepared(part: Part, effort: Effort, cored: bool = True) -> _Piece:
         chosen, _ = heuristic(part, effort.is_late)
         if incumbent.offer(part, chosen):
             continue
-        program = formulate(part)
+        program = formulate(part, cuts)
         bound, dropped = _relaxed(part, program, incumbent, effort, cored)
         low = max(low, bound)
+        cuts = program.cuts
         piece = _Piece(part, incumbent, low, program=program, hint=chosen)
         if piece.proven:
             return replace(piece, program=None)
@@ -229,26 +232,35 @@ def _relaxed(
     if effort.spent:
         return low, False
     rest = part.rest(incumbent.cost)
+    relaxation = solvers.Relaxation(program, rest, effort)
     relaxed = None
+    bounds: list[float] = []
     for _ in range(_CUT_ROUNDS):
-        again = solvers.relax(program, rest, effort)
+        again = relaxation.solve(effort)
         if again is None:
             break
-        gained = math.inf if relaxed is None else again.bound - relaxed.bound
         relaxed = again
+        bounds.append(relaxed.bound)
         low = max(low, part.cost + relaxed.bound)
-        cuts = cycle_cuts(program, relaxed.solution.tolist())
-        if not cuts or low >= incumbent.cost * (1 - TOLERANCE):
-            if not cuts and np.all(np.abs(relaxed.solution - np.round(relaxed.solution)) < 1e-6):
-                _offer_near(part, program, incumbent, relaxed.solution.tolist())
+        if low >= incumbent.cost * (1 - TOLERANCE):
             break
-        program.rows += cuts
-        if gained <= _LEAST_GAIN * (rest - relaxed.bound):
+        solution = relaxed.solution.tolist()
+        found = cycle_cuts(program, solution) + flow_cuts(program, solution)
+        cuts = {(cut.ring, cut.member): cut for cut in found}
+        if not cuts:
+            if np.all(np.abs(relaxed.solution - np.round(relaxed.solution)) < 1e-6):
+                _offer_near(part, program, incumbent, solution)
             break
+        if len(bounds) > _PATIENCE and bounds[-1] - bounds[-1 - _PATIENCE] <= _LEAST_GAIN * (rest - bounds[-1]):
+            break
+        program.add(cuts.values())
     if relaxed is None:
         return low, False
-    if cored and part.size > _CORE_ABOVE and low < incumbent.cost * (1 - TOLERANCE):
-        _offer_core(part, program, relaxed, incumbent, effort)
+    program.forget(relaxed.solution.tolist())
+    if low < incumbent.cost * (1 - TOLERANCE):
+        near = _offer_reduced(part, program, relaxed, incumbent, effort)
+        if cored and part.size > _CORE_ABOVE:
+            _offer_core(part, program, relaxed, incumbent, near, effort)
         rest = part.rest(incumbent.cost)
     slack = rest - relaxed.bound + rest * TOLERANCE
     count = 0
@@ -266,15 +278,23 @@ def _offer_near(part: Part, program: Formulation, incumbent: _Incumbent, solutio
     incumbent.offer(part, near)
 
 
-def _offer_core(
+def _offer_reduced(
     part: Part, program: Formulation, relaxed: solvers.Relaxed, incumbent: _Incumbent, effort: Effort
-) -> None:
-    """Offers the choice of the least reduced costs, and the best one of its items and of those that have no reduced
-    cost at all: few enough to be solved, and nearly always cheaper than what knows nothing of the relaxation."""
+) -> Chosen:
+    """Offers, and gives, the choice of the least reduced costs."""
     reduced = np.maximum(relaxed.reduced, 0.0)
     place = {(o, i): v for v, (o, i) in enumerate(zip(program.owner, program.index, strict=True))}
     near, _ = exchanged(part, by_trees(part.items, lambda o, i: float(reduced[place[o, i]])), effort.is_late)
     incumbent.offer(part, near)
+    return near
+
+
+def _offer_core(
+    part: Part, program: Formulation, relaxed: solvers.Relaxed, incumbent: _Incumbent, near: Chosen, effort: Effort
+) -> None:
+    """Offers the best choice of the items of one that is near and of those that have no reduced cost at all: few enough
+    to be solved, and nearly always cheaper than what knows nothing of the relaxation."""
+    reduced = np.maximum(relaxed.reduced, 0.0)
     used = {owner: near[owner] for owner in needed(part.items, part.roots, near) or ()}
     core: Items = {
         owner: [
@@ -341,5 +361,5 @@ def _branched(
         incumbent.offer(part, found.chosen)
         return found.bound, False
     cuts = cycle_cuts(program, solution)
-    program.rows += cuts
+    program.add(cuts)
     return found.bound, bool(cuts)

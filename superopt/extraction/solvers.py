@@ -28,6 +28,9 @@ _LIGHT_POWER = 0.45
 """Simplex iterations of a relaxation in a unit (about a second), as long as it has so many entries; above, they take
 longer by this power of the number."""
 
+_RUN_ENTRIES_A_UNIT = 600_000
+"""Entries of a relaxation that takes a unit to be solved again without any iteration."""
+
 _ROUND_ENTRIES_A_UNIT = 600_000
 _ROUND_POWER = 0.62
 _NODE_ROUNDS = 10
@@ -109,39 +112,72 @@ def _matrix(program: Formulation) -> _Matrix:
     lower = [1.0 if owner in program.roots else -math.inf for owner in program.of]
     upper = [1.0] * len(rows) + [0.0] * len(program.rows)
     lower += [-math.inf] * len(program.rows)
-    rows += program.rows
-    starts = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int32)
-    columns = np.fromiter((column for row in rows for column in row), dtype=np.int32, count=int(starts[-1]))
-    values = np.fromiter((factor for row in rows for factor in row.values()), dtype=np.float64, count=int(starts[-1]))
+    starts, columns, values = _sparse(rows + program.rows)
     return _Matrix(starts, columns, values, np.array(lower), np.array(upper))
 
 
-def relax(program: Formulation, upper: float, effort: Effort) -> Relaxed | None:
-    """Solves the relaxation; None if the effort ran out before.
+def _sparse(rows: list[Row]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
+    """Where each row starts, and the columns and factors of all."""
+    starts = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int32)
+    columns = np.fromiter((column for row in rows for column in row), dtype=np.int32, count=int(starts[-1]))
+    values = np.fromiter((factor for row in rows for factor in row.values()), dtype=np.float64, count=int(starts[-1]))
+    return starts, columns, values
 
-    The bound and the reduced costs come from the duals by weak duality, whatever the solver's tolerances.
-    """
-    import highspy
 
-    scale = _SCALE / upper if upper > 0 else 1.0
-    costs, matrix = program.costs * scale, _matrix(program)
-    solver = _highs(matrix, costs, effort, whole=False)
-    a_unit = _ITERATIONS_A_UNIT / max(1.0, program.entries / _LIGHT_ENTRIES) ** _LIGHT_POWER
-    solver.setOptionValue("simplex_iteration_limit", max(int(effort.units * a_unit), 1))
-    solver.run()
-    effort.units -= max(int(solver.getInfo().simplex_iteration_count), 1) / a_unit
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        effort.timed_out = effort.timed_out or solver.getModelStatus() == highspy.HighsModelStatus.kTimeLimit
-        return None
-    found = solver.getSolution()
-    duals = np.array(found.row_dual)
-    # A dual that points to where its row has no bound proves nothing: it is left out.
-    duals = np.where(np.isinf(matrix.lower), np.minimum(duals, 0.0), duals)
-    rows = np.repeat(np.arange(len(duals)), np.diff(matrix.starts))
-    reduced = costs - np.bincount(matrix.columns, weights=duals[rows] * matrix.values, minlength=len(costs))
-    sides = np.where(duals > 0, np.where(np.isinf(matrix.lower), 0.0, matrix.lower), matrix.upper)
-    bound = float(duals @ sides + np.minimum(reduced, 0.0).sum())
-    return Relaxed(np.array(found.col_value), bound / scale, reduced / scale)
+class Relaxation:
+    """The relaxation of a program, solved again and again with the cuts that the program gets meanwhile."""
+
+    def __init__(self, program: Formulation, upper: float, effort: Effort) -> None:
+        self.program = program
+        self.scale = _SCALE / upper if upper > 0 else 1.0
+        self.costs, self.matrix = program.costs * self.scale, _matrix(program)
+        self.solver = _highs(self.matrix, self.costs, effort, whole=False)
+        self.rows = len(program.rows)
+
+    def solve(self, effort: Effort) -> Relaxed | None:
+        """Solves it; None if the effort ran out before.
+
+        The bound and the reduced costs come from the duals by weak duality, whatever the solver's tolerances.
+        """
+        import highspy
+
+        if len(self.program.rows) > self.rows:
+            self._take(self.program.rows[self.rows :])
+        solver = self.solver
+        a_unit = _ITERATIONS_A_UNIT / max(1.0, self.program.entries / _LIGHT_ENTRIES) ** _LIGHT_POWER
+        solver.setOptionValue("simplex_iteration_limit", max(int(effort.units * a_unit), 1))
+        if effort.deadline is not None:
+            solver.setOptionValue("time_limit", max(effort.seconds_left(), 0.01))
+        solver.run()
+        effort.units -= max(int(solver.getInfo().simplex_iteration_count), 1) / a_unit
+        effort.units -= self.program.entries / _RUN_ENTRIES_A_UNIT
+        if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            effort.timed_out = effort.timed_out or solver.getModelStatus() == highspy.HighsModelStatus.kTimeLimit
+            return None
+        found = solver.getSolution()
+        matrix, costs = self.matrix, self.costs
+        duals = np.array(found.row_dual)
+        # A dual that points to where its row has no bound proves nothing: it is left out.
+        duals = np.where(np.isinf(matrix.lower), np.minimum(duals, 0.0), duals)
+        rows = np.repeat(np.arange(len(duals)), np.diff(matrix.starts))
+        reduced = costs - np.bincount(matrix.columns, weights=duals[rows] * matrix.values, minlength=len(costs))
+        sides = np.where(duals > 0, np.where(np.isinf(matrix.lower), 0.0, matrix.lower), matrix.upper)
+        bound = float(duals @ sides + np.minimum(reduced, 0.0).sum())
+        return Relaxed(np.array(found.col_value), bound / self.scale, reduced / self.scale)
+
+    def _take(self, fresh: list[Row]) -> None:
+        count, known = len(fresh), self.matrix
+        starts, columns, values = _sparse(fresh)
+        lower, upper = np.full(count, -math.inf), np.zeros(count)
+        self.solver.addRows(count, lower, upper, len(columns), starts[:-1], columns, values)
+        self.rows += count
+        self.matrix = _Matrix(
+            np.concatenate((known.starts, known.starts[-1] + starts[1:])),
+            np.concatenate((known.columns, columns)),
+            np.concatenate((known.values, values)),
+            np.concatenate((known.lower, lower)),
+            np.concatenate((known.upper, upper)),
+        )
 
 
 def branch(program: Formulation, upper: float, effort: Effort, nodes: int) -> Found:
