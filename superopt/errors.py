@@ -38,6 +38,7 @@ class RuleError(InputError):
 
     def __init__(self, message: str, *, file: str = "<text>", line: int = 1, column: int = 1) -> None:
         super().__init__(f"{file}:{line}:{column}: {message}")
+        self.message = message
         self.file = file
         self.line = line
         self.column = column

@@ -16,9 +16,36 @@ Binding: TypeAlias = Mapping[str, Bound]
 """What the names of a left side stand for: terms, attribute values, attribute bundles; elements of a star ``xs`` under
 ``xs.0``, ``xs.1`` and so on."""
 
+_MOST_BITS = 1 << 12
+"""Bits of whole numbers that powers may have."""
+
+_MOST_ITEMS = 1 << 16
+"""Elements that tuples and ranges may have: those of rules are about axes."""
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > _MOST_BITS:
+        raise OverflowError("a power of too many digits")
+    return base**exponent
+
+
+def _product(left: Any, right: Any) -> Any:
+    for items, count in ((left, right), (right, left)):
+        if isinstance(items, (tuple, str)) and isinstance(count, int) and len(items) * count > _MOST_ITEMS:
+            raise OverflowError("a tuple of too many elements")
+    return left * right
+
+
+def _range(*bounds: int) -> range:
+    made = range(*bounds)
+    if made and (made[-1] - made[0]) // made.step >= _MOST_ITEMS:
+        raise OverflowError("a range of too many numbers")
+    return made
+
+
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: arithmetic.add, ast.Sub: arithmetic.sub, ast.Mult: arithmetic.mul, ast.FloorDiv: arithmetic.floordiv,
-    ast.Mod: arithmetic.mod, ast.Div: arithmetic.truediv, ast.Pow: arithmetic.pow,
+    ast.Add: arithmetic.add, ast.Sub: arithmetic.sub, ast.Mult: _product, ast.FloorDiv: arithmetic.floordiv,
+    ast.Mod: arithmetic.mod, ast.Div: arithmetic.truediv, ast.Pow: _power,
 }  # fmt: skip
 _COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: arithmetic.eq, ast.NotEq: arithmetic.ne, ast.Lt: arithmetic.lt, ast.LtE: arithmetic.le,
@@ -27,7 +54,7 @@ _COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Is: lambda left, right: left is right, ast.IsNot: lambda left, right: left is not right,
 }  # fmt: skip
 _BUILTINS: Mapping[str, Callable[..., Any]] = {
-    "len": len, "min": min, "max": max, "sum": sum, "all": all, "any": any, "tuple": tuple, "range": range,
+    "len": len, "min": min, "max": max, "sum": sum, "all": all, "any": any, "tuple": tuple, "range": _range,
     "sorted": lambda items: tuple(sorted(items)), "abs": abs, "int": int, "float": float, "zip": zip,
 }  # fmt: skip
 

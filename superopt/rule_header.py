@@ -68,6 +68,8 @@ def _check_rest(block: Span, begin: int, rest: str) -> None:
     if word is None:
         return
     at = begin + word.start()
+    if word[0] == "because":
+        raise block.part(at, at + len(word[0])).error('the reason in quotes was expected behind it: because "..."')
     unbound = _NO_BOUND.match(left, word.start())
     if unbound is not None:
         given = unbound[1] or "nothing"

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import ast
 import copy
-import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from superopt.operators import FORMS, Operator, operator
+from superopt.rule_calls import BUILTINS, check_call
+from superopt.rule_scope import Scope
 from superopt.rule_span import ErrorAt, near
 from superopt.rule_values import DTYPES, as_float, check_unquoted, check_value
 from superopt.rules import Absent, Apply, Each, Expr, Made, Number, Output, Pattern, Star, Var, with_names
 from superopt.values import FUNCTIONS
-
-_MANY = 1_000
-BUILTINS: Mapping[str, tuple[int, int]] = {
-    **dict.fromkeys(("len", "all", "any", "tuple", "sorted", "abs", "int", "float"), (1, 1)),
-    **dict.fromkeys(("constant", "min", "max", "zip"), (1, _MANY)),
-    "sum": (1, 2), "range": (1, 3),
-}  # fmt: skip
-"""Functions that expressions may call beside the registered ones, and how many arguments they take at least and at
-most; ``constant(x, ...)``: all these are constant."""
 
 _ALLOWED = (
     ast.Constant, ast.Name, ast.Load, ast.Tuple, ast.UnaryOp, ast.USub, ast.Not, ast.BinOp, ast.Add, ast.Sub, ast.Mult,
@@ -29,24 +19,6 @@ _ALLOWED = (
     ast.NotIn, ast.BoolOp, ast.And, ast.Or, ast.IfExp, ast.Subscript, ast.Slice, ast.Attribute, ast.Call, ast.keyword,
     ast.GeneratorExp, ast.comprehension, ast.Store, ast.Is, ast.IsNot, ast.Starred,
 )  # fmt: skip
-
-_DTYPE_PARAMETERS = frozenset({"dtype", "source", "through", "target"})
-"""The parameters of functions that take the name of an element type."""
-
-
-@dataclass
-class Scope:
-    """What the names of one rule stand for, gathered while its left side is read from left to right."""
-
-    terms: dict[str, None] = field(default_factory=dict)
-    stars: dict[str, None] = field(default_factory=dict)
-    attributes: dict[str, None] = field(default_factory=dict)
-    bundles: dict[str, None] = field(default_factory=dict)
-    lets: dict[str, Pattern | Expr] = field(default_factory=dict)
-    numbers: int = 0
-
-    def knows(self, name: str) -> bool:
-        return any(name in names for names in (self.terms, self.stars, self.attributes, self.bundles))
 
 
 def left_root(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern:
@@ -76,7 +48,7 @@ def left_pattern(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern:
             scope.terms[name] = None
             return Var(name)
         case ast.Subscript(value=of, slice=ast.Constant(value=int() as index)):
-            return Output(left_pattern(of, scope, error), index)
+            return _output(left_pattern(of, scope, error), index, tree, error)
         case ast.Call():
             return _apply(tree, scope, error, left=True)
         case _:
@@ -96,11 +68,15 @@ def right_pattern(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern:
                 raise error(f"{name} is an attribute: a term was expected", tree)
             if value is not None:
                 return value
+            if name in scope.stars:
+                raise error(f"{name} is a tuple of terms: *{name} was expected", tree)
+            if name in scope.attributes or name in scope.bundles:
+                raise error(f"{name} is an attribute on the left side: a term was expected", tree)
             if name not in scope.terms:
                 raise error(f"{name} is not on the left side: a term that is bound there was expected", tree)
             return Var(name)
         case ast.Subscript(value=of, slice=ast.Constant(value=int() as index)):
-            return Output(right_pattern(of, scope, error), index)
+            return _output(right_pattern(of, scope, error), index, tree, error)
         case ast.Call(func=ast.Name(id=name)) if name not in FORMS:
             function = FUNCTIONS.get(name)
             if function is None or function.kind != "tensor":
@@ -112,6 +88,18 @@ def right_pattern(tree: ast.expr, scope: Scope, error: ErrorAt) -> Pattern:
             return _apply(tree, scope, error, left=False)
         case _:
             raise error("a term was expected: a variable, an operator, or a function that makes a constant", tree)
+
+
+def _output(of: Pattern, index: int, tree: ast.expr, error: ErrorAt) -> Output:
+    if isinstance(of, Apply) and not FORMS[of.op].bundle:
+        raise error(f"{of.op} has one output: {of.op}(...) without [{index}] was expected", tree)
+    return Output(of, index)
+
+
+def check_single(pattern: Pattern, tree: ast.expr, error: ErrorAt) -> None:
+    """Raises RuleError where all outputs of an operator stand in the place of one."""
+    if isinstance(pattern, Apply) and FORMS[pattern.op].bundle:
+        raise error(f"{pattern.op} has several outputs: {pattern.op}(...)[0] or another was expected", tree)
 
 
 def _functions() -> tuple[str, ...]:
@@ -148,6 +136,16 @@ def substituted(tree: ast.expr, scope: Scope) -> ast.expr:
     return with_names(tree, put) if values else tree
 
 
+def condition(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
+    """A checked expression that can be true or false."""
+    called = tree.func.id if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) else ""
+    if isinstance(tree, ast.Constant) and not isinstance(tree.value, bool):
+        raise error(f"{tree.value!r} is neither true nor false: a condition was expected", tree)
+    if called in FUNCTIONS and FUNCTIONS[called].kind == "tensor":
+        raise error(f"{called} makes a constant, which is neither true nor false: a condition was expected", tree)
+    return expression(tree, scope, error)
+
+
 def expression(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
     """A checked expression: only known names, registered functions, and the arithmetic that rules may use."""
     nodes = list(ast.walk(tree))
@@ -167,10 +165,14 @@ def expression(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
             if not isinstance(node.func, ast.Name) or (node.func.id not in FUNCTIONS and node.func.id not in BUILTINS):
                 called_as = ast.unparse(node.func)
                 raise error(f"no function {called_as} is registered for rules{near(called_as, _functions())}", at)
-            _check_call(node, node.func.id, error)
+            check_call(node, node.func.id, scope, error)
         elif isinstance(node, ast.Attribute):
             if not isinstance(node.value, ast.Name) or node.value.id not in scope.bundles:
                 raise error("'.name' reads an attribute of a '**bundle' of the left side", at)
+            held = scope.bundles[node.value.id]
+            if node.attr not in held:
+                known = ", ".join(held) or "none"
+                raise error(f"**{node.value.id} has no attribute {node.attr}: {known}{near(node.attr, held)}", at)
         elif isinstance(node, ast.Name) and id(node) not in called and node.id not in local:
             if isinstance(scope.lets.get(node.id), (Var, Apply, Made, Output)):
                 raise error(f"{node.id} is made on the right side: only terms of the left side can be asked about", at)
@@ -180,50 +182,12 @@ def expression(tree: ast.expr, scope: Scope, error: ErrorAt) -> Expr:
     return Expr(ast.unparse(tree), tree)
 
 
-def _check_call(call: ast.Call, name: str, error: ErrorAt) -> None:
-    """Raises RuleError where a function that rules may call does not take these arguments; a star may stand for any."""
-    plain = [arg for arg in call.args if not isinstance(arg, ast.Starred)]
-    starred = len(plain) < len(call.args)
-    keywords = [item.arg for item in call.keywords]
-    if None in keywords:
-        raise error(f"{name}(**...): arguments by name were expected", call)
-    if name in FUNCTIONS:
-        signature = FUNCTIONS[name].signature
-        bind = signature.bind_partial if starred else signature.bind
-        try:
-            bound = bind(*plain, **{item.arg: item.value for item in call.keywords if item.arg is not None})
-        except TypeError as wrong:
-            raise error(f"{name}: {wrong}: {name}({_parameters(signature)}) was expected", call) from wrong
-        for parameter, given in bound.arguments.items():
-            named = parameter in _DTYPE_PARAMETERS and isinstance(given, ast.Constant)
-            if named and given.value not in DTYPES:
-                raise error(
-                    f"{name}: {given.value!r} is no element type: one of {', '.join(DTYPES)} was expected", given
-                )
-        return
-    least, most = BUILTINS[name]
-    unknown = [keyword for keyword in keywords if not (name in ("min", "max") and keyword == "default")]
-    if unknown:
-        raise error(f"{name} takes no argument {unknown[0]} by name", call)
-    if len(plain) > most or (not starred and len(plain) < least):
-        wanted = f"{least} or more" if most == _MANY else f"{least}" if least == most else f"{least} to {most}"
-        raise error(f"{name} has {len(plain)} arguments: {wanted} were expected", call)
-
-
-def _parameters(signature: inspect.Signature) -> str:
-    """The parameters as a rule writes them: what has a default in brackets, what repeats with dots."""
-    shown = []
-    for item in signature.parameters.values():
-        many = item.kind is inspect.Parameter.VAR_POSITIONAL
-        shown.append(f"{item.name}..." if many else item.name if item.default is item.empty else f"[{item.name}]")
-    return ", ".join(shown)
-
-
 def _apply(tree: ast.Call, scope: Scope, error: ErrorAt, *, left: bool) -> Apply:
     if not isinstance(tree.func, ast.Name) or (spec := operator(tree.func.id)) is None:
         called = ast.unparse(tree.func)
         raise error(f"{called} is no operator that rules may name{near(called, FORMS)}", tree)
     args = [_argument(arg, scope, error, left=left) for arg in tree.args]
+    _check_given(tree, spec, args, error)
     args += _absent(tree, spec, args, error)
     attrs: list[tuple[str, Expr]] = []
     rest: str | None = None
@@ -233,7 +197,7 @@ def _apply(tree: ast.Call, scope: Scope, error: ErrorAt, *, left: bool) -> Apply
                 raise error("one '**name' was expected", keyword.value)
             rest = keyword.value.id
             if left:
-                scope.bundles[rest] = None
+                scope.bundles[rest] = tuple(dict.fromkeys((*scope.bundles.get(rest, ()), *spec.attributes)))
             elif rest not in scope.bundles:
                 raise error(f"**{rest} is not on the left side", keyword.value)
             continue
@@ -251,7 +215,9 @@ def _apply(tree: ast.Call, scope: Scope, error: ErrorAt, *, left: bool) -> Apply
 
 def _argument(tree: ast.expr, scope: Scope, error: ErrorAt, *, left: bool) -> Pattern | Star | Each:
     if not isinstance(tree, ast.Starred):
-        return left_pattern(tree, scope, error) if left else right_pattern(tree, scope, error)
+        pattern = left_pattern(tree, scope, error) if left else right_pattern(tree, scope, error)
+        check_single(pattern, tree, error)
+        return pattern
     match tree.value:
         case ast.Name(id=name):
             if left:
@@ -296,6 +262,8 @@ def _pairs(target: ast.expr, source: ast.expr, error: ErrorAt) -> tuple[tuple[st
 
 
 def _attribute(tree: ast.expr, scope: Scope, error: ErrorAt, *, left: bool) -> Expr:
+    if isinstance(tree, ast.Name) and (tree.id in scope.terms or tree.id in scope.stars or tree.id in scope.bundles):
+        raise error(f"{tree.id} is a {scope.kind(tree.id)}: an attribute's value was expected", tree)
     if left and isinstance(tree, ast.Name) and not scope.knows(tree.id):
         scope.attributes[tree.id] = None
     return expression(substituted(tree, scope), scope, error)
@@ -317,6 +285,14 @@ def _absent(tree: ast.Call, spec: Operator, args: list[Pattern | Star | Each], e
         beside = f", and {', '.join(named)} by name" if named else ""
         raise error(f"{spec.name} has {len(args)} arguments: {wanted} were expected{beside}", tree)
     return [Absent() for _ in range(spec.arity - len(args))]
+
+
+def _check_given(tree: ast.Call, spec: Operator, args: list[Pattern | Star | Each], error: ErrorAt) -> None:
+    """Raises RuleError where an operand is None that the operator needs."""
+    needed = len(args) if spec.arity is None else spec.required
+    for place, arg in enumerate(args[:needed]):
+        if isinstance(arg, Absent):
+            raise error(f"{spec.name} cannot do without operand {place}: a term was expected", tree.args[place])
 
 
 def _check_named(spec: Operator, named: set[str], tree: ast.Call, error: ErrorAt) -> None:

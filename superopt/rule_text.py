@@ -16,7 +16,8 @@ from typing import Literal, cast
 from superopt import conditions as _conditions  # noqa: F401  (registers the functions that rules call)
 from superopt.errors import RuleError
 from superopt.rule_header import header_of
-from superopt.rule_patterns import Scope, expression, left_root, let_value, right_pattern, substituted
+from superopt.rule_patterns import check_single, condition, left_root, let_value, right_pattern, substituted
+from superopt.rule_scope import Scope
 from superopt.rule_span import Span, clauses_of, near, statements
 from superopt.rules import Apply, Expr, Pattern, Rule, RuleSet, Var, renamed
 from superopt.shipped import rule_files, rules_dir
@@ -92,6 +93,8 @@ def parse(text: str, file: str = "<text>") -> RuleSet:
     for block in statements(text.removeprefix(_BYTE_ORDER_MARK), file):
         if block.text.startswith("group"):
             name, members = _group(block)
+            if name in groups:
+                raise block.error(f"group {name} stands above too: another name was expected")
             groups[name] = members
             continue
         for rule in _rules(block, groups):
@@ -154,11 +157,30 @@ def _family(clause: Span, groups: Mapping[str, tuple[str, ...]]) -> tuple[str, t
 def _directions(draft: Rule, clauses: list[tuple[str, Span]], chosen: Mapping[str, str]) -> Iterator[Rule]:
     equation = clauses[0][1]
     arrow, left_span, right_span = _equation(equation)
-    trees = [renamed(span.tree(), chosen) for span in (left_span, right_span)]
+    trees = [span.tree() for span in (left_span, right_span)]
+    _check_used(clauses, trees)
+    trees = [renamed(tree, chosen) for tree in trees]
     spans = [left_span, right_span]
     for back in range(2 if arrow == "<=>" else 1):
         named = replace(draft, name=_back_name(draft.name)) if back else draft
         yield _assembled(named, spans[back], trees[back], spans[1 - back], trees[1 - back], clauses, chosen)
+
+
+def _check_used(clauses: list[tuple[str, Span]], sides: Sequence[ast.expr]) -> None:
+    """Raises RuleError at a ``let`` or ``for`` whose name stands nowhere else."""
+    trees = [*sides, *(clause.tree() for key, clause in clauses if key in ("when", "only if"))]
+    given: list[tuple[str, Span]] = []
+    for key, clause in clauses:
+        if key == "let":
+            name, _, _ = clause.text.partition("=")
+            given.append((name.strip(), clause))
+            trees.append(clause.part(clause.text.find("=") + 1, len(clause.text)).tree())
+        elif key == "for":
+            given.append((clause.text.split()[0], clause))
+    used = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for name, clause in given:
+        if name not in used:
+            raise clause.error(f"{name} is not used: a rule without it, or with it on a side, was expected")
 
 
 def _back_name(name: str) -> str:
@@ -199,13 +221,15 @@ def _assembled(
             name, _, value = clause.text.partition("=")
             if not name.strip().isidentifier() or not value.strip():
                 raise clause.error("'let name = value' was expected")
+            if scope.knows(name.strip()) or name.strip() in scope.lets:
+                raise clause.error(f"{name.strip()} stands for something already: another name was expected")
             body = clause.part(clause.text.index("=") + 1, len(clause.text))
             scope.lets[name.strip()] = let_value(renamed(body.tree(), chosen), scope, body.error)
         elif key in ("when", "only if"):
             target = when if key == "when" else only_if
             tree = renamed(clause.tree(), chosen)
             parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
-            target += [expression(substituted(part, scope), scope, clause.error) for part in parts]
+            target += [condition(substituted(part, scope), scope, clause.error) for part in parts]
         elif key == "from":
             sources += [part.strip() for part in clause.text.replace("\n", " ").split(",") if part.strip()]
     right: tuple[Pattern, ...] = tuple(right_pattern(root, scope, right_span.error) for root in _roots(right_tree))
@@ -217,6 +241,10 @@ def _assembled(
         raise right_span.error(
             f"{len(left)} roots on the left and {len(right)} on the right: equally many were expected"
         )
+    if not siblings:
+        for roots, tree, span in ((left, left_tree, left_span), (right, right_tree, right_span)):
+            for root, root_tree in zip(roots, _roots(tree), strict=True):
+                check_single(root, root_tree, span.error)
     if whole and _form(rule) != whole:
         raise left_span.error(_WHOLES[whole])
     if siblings and not whole and not rule.stars:

@@ -8,10 +8,12 @@ import pytest
 
 from superopt import rule_text
 from superopt.errors import OptionError, RuleError
+from superopt.expressions import evaluate
 from superopt.operators import operator
 from superopt.rule_text import load, parse
 from superopt.rule_values import CHOICES
 from superopt.rules import Absent, Apply, Made, Number, Output, RuleSet, Var
+from superopt.values import Unknown
 
 FOLD = """
 rule fold: reassociates
@@ -386,3 +388,57 @@ def test_a_set_is_chosen_from_by_the_names_of_files_too(tmp_path: Path) -> None:
     assert [rule.name for rule in like.only("mine")] == ["mine"], "a rule's own name goes before a file's"
     with pytest.raises(OptionError, match="no rule is named kepp"):
         rules.only("kepp")
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ("Transpose(x, perm=x) => x", "2:21", "x is a term: an attribute's value"),
+        ("Transpose(x, perm=p) => p", "2:27", "p is an attribute on the left side"),
+        ("Concat(*xs, axis=k) => Concat(xs, axis=k)", "2:33", "*xs was expected"),
+        ("siblings(MatMul(x, *w)) => MatMul(x, w)", "2:40", "*w was expected"),
+        ("Relu(x)[0] => x", "2:3", "Relu has one output"),
+        ("Neg(Split(x, axis=k, split=s)) => x", "2:7", "Split has several outputs"),
+        ("Split(x, axis=k, split=s) => x", "2:3", "Split has several outputs"),
+        ("Add(x, None) => x", "2:10", "Add cannot do without operand 1"),
+        ("Conv(x, w, b, **a) => x\n  when a.stride == 1", "3:8", "no attribute stride: dilations, group"),
+        ("Transpose(x, perm=p) => x\n  when rank(p) == 2", "3:13", "rank is about a term, and p is an attribute"),
+        ("Relu(x) => x\n  when unmoved(x)", "3:16", "unmoved is about an attribute, and x is a term"),
+        ("Concat(*xs, axis=k) => xs[0]\n  when rank(xs) == 1", "3:13", "xs is a tuple of terms"),
+        ("Relu(x) => x\n  when scalar(1, like=x)", "3:8", "scalar makes a constant"),
+        ("Relu(x) => x\n  when 3", "3:8", "3 is neither true nor false"),
+        ("Relu(x) => k\n  let k = x\n  let k = Neg(x)", "4:7", "k stands for something already"),
+        ("Relu(x) => x\n  let x = Neg(x)", "3:7", "x stands for something already"),
+        ("Relu(x) => x\n  let k = Neg(x)", "3:7", "k is not used"),
+        ("Relu(x) => x\n  for F in Relu, Abs", "3:7", "F is not used"),
+    ],
+)  # fmt: skip
+def test_what_a_name_stands_for_fits_where_it_stands(text: str, where: str, what: str) -> None:
+    with pytest.raises(RuleError) as caught:
+        parse(f"rule r: exact\n  {text}\n", "r.rules")
+    assert str(caught.value).startswith(f"r.rules:{where}:")
+    assert what in str(caught.value)
+
+
+def test_a_group_has_one_meaning() -> None:
+    with pytest.raises(RuleError, match=r"2:1: group g stands above too"):
+        parse("group g = Relu\ngroup g = Abs\nrule r: exact\n  F(x) => x\n  for F in g\n")
+
+
+def test_a_reason_without_quotes_is_told_so() -> None:
+    with pytest.raises(RuleError, match=r'1:19: the reason in quotes was expected behind it: because "\.\.\."'):
+        parse("rejected r: exact because it is wrong\n  Relu(x) => x\n")
+
+
+@pytest.mark.parametrize("text", ["9 ** 9 ** 9", "sum(range(10 ** 9)) < 0", "len((1, 2) * 10 ** 9)", "2 ** 9999"])
+def test_a_condition_that_would_take_for_ever_has_no_value(text: str) -> None:
+    (rule,) = parse(f"rule r: exact\n  Relu(x) => x\n  when 0 < {text}\n")
+    with pytest.raises(Unknown, match="too many"):
+        evaluate(rule.when[0], {})
+
+
+def test_powers_and_ranges_of_ordinary_size_have_values() -> None:
+    (rule,) = parse(
+        "rule r: exact\n  Relu(x) => x\n  when 2 ** 40 + sum(range(3, 0, -1)) + 0.5 ** 2 == 2 ** 40 + 6.25\n"
+    )
+    assert evaluate(rule.when[0], {}) is True

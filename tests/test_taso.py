@@ -212,6 +212,11 @@ FOREIGN = {
     "split alone": (
         substitution([operator(Kind.RELU, [-1])], [operator(Kind.SPLIT, [-1], axis=1)]), "a split of what nothing"
     ),
+    "operand without effect": (
+        substitution(
+            [operator(Kind.ENLARGE, [-1, -2], kernel_h=3, kernel_w=3)], [operator(Kind.ADD, [-1, -2])]
+        ), "substitution 0: y is not bound"
+    ),
 }  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from superopt.errors import InputError
+from superopt.errors import InputError, RuleError
+from superopt.rule_text import parse
 from superopt.taso.file import Applied, Key, Kind, Substitution, Tensor, read
 
 SOURCE = "jia2019taso"
@@ -62,8 +63,17 @@ def import_rules(path: str | Path) -> str:
     Raises InputError, in one line, where it is not such a file or has an operator that our terms do not have.
     """
     names: Counter[str] = Counter()
-    blocks = [_rule_text(substitution, str(path), names) for substitution in read(path)]
+    blocks = [_checked(_rule_text(one, str(path), names), f"{path}: substitution {one.place}") for one in read(path)]
     return "\n".join([f"# Imported from {Path(path).name}: {len(blocks)} rules, as TASO applies them.\n", *blocks])
+
+
+def _checked(text: str, where: str) -> str:
+    """The text, which is that of rules. Raises InputError where it is not: what it says then is no equation."""
+    try:
+        parse(text)
+    except RuleError as error:
+        raise InputError(f"{where}: {error.message}, expected two sides that rules can have") from error
+    return text
 
 
 def roots(substitution: Substitution, file: str) -> tuple[tuple[Term, ...], tuple[Term, ...]]:
