@@ -150,6 +150,9 @@ _OF_ITS_OWN = 1 << 28
 _TRIED: dict[tuple[object, ...], str | None] = {}
 """What became of models on shapes, by all but the values of their weights, and by the memory that they had."""
 
+_MOST_REMEMBERED = 1 << 12
+"""Tries after which what became of them is forgotten."""
+
 
 def _check_empty(model: Model, feed: Feed) -> None:
     """Raises EvaluationError where onnxruntime does not outlive an input without elements."""
@@ -177,6 +180,8 @@ def _apart(model: Model, feed: Feed, memory: int | None = None) -> str | None:
     form = (*(_without_values(node) for node in graph.node), *((t.name, *t.dims) for t in graph.initializer))
     key = (hash(form), _shapes(feed), memory)
     if key not in _TRIED:
+        if len(_TRIED) >= _MOST_REMEMBERED:
+            _TRIED.clear()
         held = {name: value.array() for name, value in model.held.items()}
         _TRIED[key] = outlives(serialized(model), held, feed, _folder(model), model.libraries, memory)
     return _TRIED[key]

@@ -7,7 +7,7 @@ attributes and constants.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Literal
 
 from superopt.engine.constructors import NO_TERM, WEIGHTED, Constructor, quoted, term_text
@@ -113,7 +113,7 @@ def engine_rules(variant: Variant, rule: int, number: int, answer_function: str,
 _CONST = Constructor(CONST, 0)
 
 
-@cache
+@lru_cache(maxsize=1 << 12)
 def makes_weighted(rule: Rule) -> bool:
     """Whether a rule makes nodes of operators that have weights, or joins classes that may hold such: a right side that
     is a term of the left."""
