@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,10 @@ class WantedInput:
 
 
 def wanted_inputs(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> list[WantedInput]:
+    """What a caller has to give a model, in order, with the sizes of ``shapes`` where these are given.
+
+    Raises FeedError where a shape does not fit, EvaluationError for an input that no values can be made up for (a map).
+    """
     known = roles(proto)
     found: list[WantedInput] = []
     for info in required_inputs(proto):
@@ -84,13 +88,9 @@ def _with_symbols_fixed(
                 if symbol is not None and decided.setdefault(symbol, size) != size:
                     raise FeedError(f"input-shape: {symbol} is {decided[symbol]} and {size}")
     return [
-        WantedInput(
-            item.name,
-            item.dtype,
-            None if item.dims is None else tuple(decided.get(d, d) if isinstance(d, str) else d for d in item.dims),
-            item.container,
-            item.role,
-        )
+        item
+        if item.dims is None
+        else replace(item, dims=tuple(decided.get(dim, dim) if isinstance(dim, str) else dim for dim in item.dims))
         for item in inputs
     ]
 
@@ -101,9 +101,11 @@ def symbols_of(inputs: Sequence[WantedInput]) -> list[str]:
 
 
 def open_ranks(inputs: Sequence[WantedInput]) -> Sequence[int | None]:
+    """The ranks to try for inputs that may have any, the likeliest first: images, then lists; None where all are
+    known."""
     return (4, 2, 3, 1, 0) if any(item.dims is None for item in inputs) else (None,)
 
 
 def with_rank(item: WantedInput, rank: int | None) -> WantedInput:
-    dims = tuple(f"{item.name}[{axis}]" for axis in range(rank or 0))
-    return WantedInput(item.name, item.dtype, dims, item.container, item.role)
+    """The input with a symbol of its own for each of so many dimensions."""
+    return replace(item, dims=tuple(f"{item.name}[{axis}]" for axis in range(rank or 0)))
