@@ -117,10 +117,12 @@ def model_of(kind: str, nodes: str) -> onnx.ModelProto:
     random = np.random.default_rng(0)
     stored = {name: random.uniform(0.25, 1, shape).astype(np.float32) for name, shape in SHAPES.items()}
     stored |= {name: np.array(value, np.float32) for name, value in NUMBERS.items()}
+    stored |= {"lifted": np.ones((1, 1, 1), np.float32), "lifted_root": np.full((1, 1), 2.0**0.5, np.float32)}
     stored |= {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "other": np.array([1, 2, 8, 5])}
     used = {name for node in graph.node for name in node.input}
     graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in stored.items() if name in used)
-    graph.output[0].type.tensor_type.ClearField("shape")
+    for value in (*graph.output, *(() if kind else graph.input)):
+        value.type.tensor_type.ClearField("shape")
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return onnx.shape_inference.infer_shapes(model)
 
@@ -172,7 +174,11 @@ def test_a_value_that_is_used_elsewhere_is_not_fused(tmp_path: Path) -> None:
         (IMAGE, f"{CONV} y = Exp(c)"),
         (IMAGE, f"{CONV} y = Mul(c, x)"),
         (TEXT, "d = Div(x, two) e = Erf(d) f = Add(e, one) g = Mul(x, f) y = Mul(g, half)"),
+        (TEXT, f"{ERF.replace('one', 'lifted')} g = Mul(x, f) y = Mul(g, half)"),
+        (TEXT, f"{ERF.replace('root', 'lifted_root')} g = Mul(x, f) y = Mul(g, half)"),
         (TEXT, "g = Mul(x, ls) h = Sigmoid(g) y = Mul(h, x)"),
+        (TEXT, "g = Mul(x, lifted) h = Sigmoid(g) y = Mul(h, x)"),
+        ("", "d = Div(x, root) e = Erf(d) f = Add(e, x) g = Mul(x, f) y = Mul(g, half)"),  # of any rank
         (TEXT, "u = Mul(x, x) r = ReduceMean<axes=[-1]>(u) e = Add(r, eps) h = Sqrt(e) i = Div(x, h) y = Mul(i, ls)"),
         (
             TEXT,

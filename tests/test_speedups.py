@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 import superopt
 from tests.models import from_text
+from tests.test_fusions import kernels
 
 Array = NDArray[Any]
 
@@ -120,6 +122,28 @@ MODELS: dict[str, tuple[str, dict[str, Array]]] = {
             "k": number(2),
         },
     ),
+    "responses normalized over an image": (
+        """g (float[b,16,8,8] x) => (float[b,8,8,8] y) {
+            n = ReduceL2<axes=[2,3]>(x) m = ReduceMean<axes=[1]>(n) e = Add(m, eps) d = Div(n, e)
+            p = Mul(x, d) q = Mul(gamma, p) s = Add(q, beta) r = Add(x, s) y = Conv(r, w, b)
+        }""",
+        {"eps": number(1e-6), "gamma": weight(16, 1, 1), "beta": weight(1, 16, 1, 1), "w": weight(8, 16, 1, 1),
+         "b": weight(8)},
+    ),
+    "what a gate refines": (
+        """g (float[b,16,8,8] x) => (float[b,16,8,8] y) {
+            a = GlobalAveragePool(x) c = Conv(a, w, b) s = Sigmoid(c) m = Mul(s, x) y = Add(m, x)
+        }""",
+        {"w": weight(16, 16, 1, 1), "b": weight(16)},
+    ),
+    "numbers with as many axes as the image": (
+        """g (float[1,16,16,8] x) => (float[1,8,16,16] y) {
+            d = Div(x, root) e = Erf(d) f = Add(e, one) h = Mul(x, half) g = Mul(h, f)
+            y = Transpose<perm=[0,3,1,2]>(g)
+        }""",
+        {"root": number(2**0.5).reshape(1, 1, 1, 1), "one": number(1).reshape(1, 1, 1),
+         "half": number(0.5).reshape(1, 1, 1, 1)},
+    ),
     "hard swish in parts": (
         """g (float[1,8,8,8] x) => (float[1,8,8,8] y) {
             a = Add(x, three) r = Relu(a) m = Min(r, six) s = Mul(m, sixth) y = Mul(x, s)
@@ -202,6 +226,18 @@ def test_transposes_sink_and_cancel() -> None:
 
 def test_scales_go_through_attention_into_weights() -> None:
     assert not {"Mul", "Div"} & set(operators("scaled attention"))
+
+
+def test_gates_are_scaled_and_shifted_before_they_are_applied() -> None:
+    kind = "responses normalized over an image"
+    assert shapes(kind, "Mul") == [[0, 16, 1, 1], [0, 16, 8, 8]]
+    assert shapes(kind, "Add") == [[0, 1, 1, 1], [0, 16, 1, 1]]
+    assert operators("what a gate refines") == ["GlobalAveragePool", "Conv", "Sigmoid", "Add", "Mul"]
+
+
+def test_a_number_is_one_that_the_runtime_fuses(tmp_path: Path) -> None:
+    model = optimized("numbers with as many axes as the image")
+    assert kernels(model, tmp_path / "model.onnx") == ["Gelu", "Transpose"]
 
 
 def test_adapters_are_merged() -> None:

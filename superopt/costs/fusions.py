@@ -208,7 +208,8 @@ def _match(pattern: Pattern | Star | Each, place: int, state: _State, space: Spa
                     yield state
                 return
             value = space.value(place)
-            if isinstance(pattern, Number) and not number_matches(pattern.value, value):
+            # Runtimes know a number by its having one axis at most.
+            if isinstance(pattern, Number) and not (number_matches(pattern.value, value) and value.rank <= 1):
                 return
             yield _State({**state.binding, name: value}, {**state.places, name: place}, state.inside)
         case Output(of, index):
