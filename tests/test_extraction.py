@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from superopt.cli import extract as command
 from superopt.cli.main import main
 from superopt.cost import CostModel, load
 from superopt.engine.eclasses import EClass, EGraph, ENode
 from superopt.errors import EGraphError, ModelError
-from superopt.extraction import Extractor, Problem, extract, greedy, interchange, several, solve, tightening
+from superopt.extraction import Choice, Extractor, Problem, extract, greedy, interchange, several, solve, tightening
 from superopt.extraction.formulation import Formulation, cycle_cuts, excess, flow_cuts, formulate
 from superopt.extraction.heuristics import Chosen, heuristic, value
 from superopt.extraction.masks import masks
@@ -464,8 +465,11 @@ def test_reductions_ask_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     part = opened(problem)
+    whole = part.size
     simplify(part, late)
     assert asked == 1
+    assert part.size == whole
+    simplify(part)
     tighten(part, math.inf, late)
     assert asked == 2
     # Where it gets late after the masks, there is no second round.
@@ -583,6 +587,24 @@ def test_the_command_prints_the_choice_and_writes_it(tmp_path: Path, capsys: pyt
     written = json.loads(report.read_text())
     assert written["choice"] == {"x": "leaf", "l": "left", "r": "right", "top": "sum"}
     assert (written["cost"], written["bound"], written["greedy"]) == (3.75, 3.75, 3.75)
+
+
+def test_the_greedy_choice_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls: list[float] = []
+
+    def counted(problem: Problem) -> Choice:
+        made = greedy(problem)
+        calls.append(made.cost)
+        return made
+
+    monkeypatch.setattr(sys.modules["superopt.extraction.solve"], "greedy", counted)
+    monkeypatch.setattr(command, "greedy", counted)
+    for seconds, proven in (("50", True), ("0", False)):
+        calls.clear()
+        with pytest.raises(SystemExit):
+            main(["extract", str(DATA / "tensat__resnet50.json.gz"), "--seconds", seconds, "--report", f"{tmp_path}/r"])
+        written = json.loads((tmp_path / "r").read_text())
+        assert (written["status"] == "optimal", [written["greedy"]]) == (proven, calls)
 
 
 def test_a_name_with_a_lone_surrogate_is_written_as_it_was_read(tmp_path: Path) -> None:

@@ -38,10 +38,6 @@ class Masks:
             needed |= self.must[child]
         return needed
 
-    def bits(self, item: Item) -> int:
-        """The classes that this item needs itself."""
-        return sum(1 << self.position[child] for child in item.children)
-
 
 def masks(items: Items, roots: list[int], late: Late = never) -> Masks | None:
     """The bit sets of a component; None where it is late before they are whole."""

@@ -32,65 +32,89 @@ def worthwhile(part: Part, found: Masks, late: Late) -> Items:
 @dataclass(frozen=True)
 class _Looked:
     """What is looked up often: the classes in the order of their bits, the classes that need each class (those nearest
-    to the roots last), the bits of the roots, and the cheapest items of each class (cost, place, children's bits)."""
+    to the roots last), the bits of the roots, the bits of what each item needs itself, and the cheapest items of each
+    class (cost, place, these bits)."""
 
     found: Masks
     owners: list[int]
     users: dict[int, list[int]]
     roots: int
+    bits: dict[int, list[int]]
     cheapest: dict[int, list[tuple[float, int, int]]]
 
     @classmethod
     def through(cls, part: Part, found: Masks) -> _Looked:
         users: dict[int, dict[int, None]] = {owner: {} for owner in part.items}
+        bit = {owner: 1 << place for owner, place in found.position.items()}
+        bits: dict[int, list[int]] = {}
         cheapest: dict[int, list[tuple[float, int, int]]] = {}
         for owner, ways in part.items.items():
+            mine = bits[owner] = []
             for item in ways:
+                needed = 0
                 for child in item.children:
                     users[child][owner] = None
-            ranked = sorted((item.cost, place, found.bits(item)) for place, item in enumerate(ways))
-            cheapest[owner] = ranked[:_COMPARED]
+                    needed |= bit[child]
+                mine.append(needed)
+            ranked = sorted((item.cost, place) for place, item in enumerate(ways))
+            cheapest[owner] = [(cost, place, mine[place]) for cost, place in ranked[:_COMPARED]]
         above = {owner: sorted(names, key=found.position.__getitem__) for owner, names in users.items()}
         roots = sum(1 << found.position[root] for root in set(part.roots))
-        return cls(found, list(found.position), above, roots, cheapest)
+        return cls(found, list(found.position), above, roots, bits, cheapest)
 
     def worthwhile(self, owner: int, ways: list[Item]) -> list[Item]:
         found = self.found
         above, knot = found.dominators[owner], found.knot[owner]
         anyway = found.certain[owner] & ~knot
         kept = []
+        ways_up: list[int] = [] if self.roots >> found.position[owner] & 1 == 0 else [0]
         for place, item in enumerate(ways):
             need = found.need(item)
-            if need & above or (need & knot and not self._reached(owner, need)):
+            if need & above or (need & knot and not self._reached(owner, need & knot, ways_up)):
                 continue
             if len(ways) < 2 or not self._replaced(owner, place, item.cost, need | anyway):
-                kept.append((item, need))
+                kept.append((item, need, self.bits[owner][place]))
         if len(kept) < 2:
-            return [item for item, _ in kept]
+            return [item for item, _, _ in kept]
         order = sorted(range(len(kept)), key=lambda index: (kept[index][0].cost, kept[index][0].rank, index))
-        bits = [found.bits(item) for item, _ in kept]
         chosen: list[int] = []
+        before: list[int] = []
         for index in order:
-            covered = kept[index][1] | anyway
-            if not any(bits[other] & ~covered == 0 for other in chosen):
+            _, need, bits = kept[index]
+            unmet = ~(need | anyway)
+            if all(map(unmet.__and__, before)):
                 chosen.append(index)
+                before.append(bits)
         return [kept[index][0] for index in sorted(chosen)]
 
-    def _reached(self, owner: int, need: int) -> bool:
-        """Whether a root can need a class other than through ``need``, the classes in every derivation of one of its
-        items: whatever is in between would have to be computed before and after the class."""
-        position = self.found.position
-        if self.roots >> position[owner] & 1:
+    def _reached(self, owner: int, need: int, ways_up: list[int]) -> bool:
+        """Whether a root can need a class other than through ``need``, the classes of its knot in every derivation of
+        one of its items: whatever is in between would have to be computed before and after the class.
+
+        ``ways_up`` are the classes on ways that were found before, and get those of this one. Above the knot nothing is
+        in between.
+        """
+        if any(not need & way for way in ways_up):
             return True
-        seen = {owner}
+        position, knot = self.found.position, self.found.knot
+        here = knot[owner]
+        came = {owner: owner}
         stack = [owner]
         while stack:
-            for user in self.users[stack.pop()]:
-                if user in seen or need >> position[user] & 1:
+            at = stack.pop()
+            for user in self.users[at]:
+                if user in came or need >> position[user] & 1:
                     continue
-                if self.roots >> position[user] & 1 or len(seen) > _STEPS:
+                came[user] = at
+                if len(came) > _STEPS:
                     return True
-                seen.add(user)
+                if self.roots >> position[user] & 1 or knot[user] != here:
+                    way = 0
+                    while user != owner:
+                        way |= 1 << position[user]
+                        user = came[user]
+                    ways_up.append(way)
+                    return True
                 stack.append(user)
         return False
 

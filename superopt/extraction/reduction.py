@@ -119,21 +119,19 @@ def opened(problem: Problem) -> Part:
 
 
 def simplify(part: Part, late: Late = never) -> None:
-    """Settles what is forced and dissolves classes without a choice, until nothing changes or, after a first round, it
-    is late. Changes ``part`` in place."""
+    """Settles what is forced and dissolves classes without a choice, until nothing changes or it is late. Changes
+    ``part`` in place."""
+    steps = (_drop_dominated, _settle_forced, _dissolve_aliases, _inline)
     while True:
         before = (len(part.items), part.size, sum(len(item.children) for kept in part.items.values() for item in kept))
         prune(part)
-        for owner, kept in part.items.items():
-            part.items[owner] = undominated(owner, kept)
-        _settle_forced(part)
-        _dissolve_aliases(part)
-        _inline(part)
+        for step in steps:
+            if late():
+                prune(part)
+                return
+            step(part)
         after = (len(part.items), part.size, sum(len(item.children) for kept in part.items.values() for item in kept))
         if before == after:
-            return
-        if late():
-            prune(part)
             return
 
 
@@ -187,6 +185,11 @@ def _drop_unreachable(part: Part) -> None:
         part.items = {owner: kept for owner, kept in part.items.items() if owner in seen}
 
 
+def _drop_dominated(part: Part) -> None:
+    for owner, kept in part.items.items():
+        part.items[owner] = undominated(owner, kept)
+
+
 def undominated(owner: int, kept: list[Item]) -> list[Item]:
     """The items of a class that no other makes pointless: one that costs no more and needs no other classes."""
     if len(kept) < 2:
@@ -216,31 +219,32 @@ def class_graph(items: Items) -> nx.DiGraph:
 
 
 def knots(items: Items) -> dict[int, int]:
-    """The strongly connected component of each class, by number."""
-    below: dict[int, int] = {}
-    users: dict[int, list[int]] = {}
-    for owner, kept in items.items():
-        edges = 0
-        for item in kept:
-            edges += len(item.children)
-            for child in item.children:
-                users.setdefault(child, []).append(owner)
-        below[owner] = edges
-    # What reaches no cycle is a component of its own.
-    ready = [owner for owner, edges in below.items() if not edges]
+    """The strongly connected component of each class, by number; Tarjan's algorithm."""
+    below = {owner: list({child for item in kept for child in item.children}) for owner, kept in items.items()}
     knot: dict[int, int] = {}
-    while ready:
-        owner = ready.pop()
-        knot[owner] = len(knot)
-        for user in users.get(owner, ()):
-            below[user] -= 1
-            if not below[user]:
-                ready.append(user)
-    rest = {owner: kept for owner, kept in items.items() if owner not in knot}
-    if rest:
-        for component in nx.strongly_connected_components(class_graph(rest)):
-            number = len(knot)
-            knot.update((owner, number) for owner in component if owner in rest)
+    least: dict[int, int] = {}
+    order: dict[int, int] = {}
+    open_classes: list[int] = []
+    for start in items:
+        stack = [] if start in order else [start]
+        while stack:
+            owner = stack[-1]
+            if owner not in order:
+                order[owner] = least[owner] = len(order)
+                open_classes.append(owner)
+            waiting = below[owner]
+            while waiting and waiting[-1] in order:
+                child = waiting.pop()
+                if child not in knot:
+                    least[owner] = min(least[owner], least[child])
+            if waiting:
+                stack.append(waiting[-1])
+                continue
+            stack.pop()
+            if least[owner] == order[owner]:
+                number = len(knot)
+                while owner not in knot:
+                    knot[open_classes.pop()] = number
     return knot
 
 

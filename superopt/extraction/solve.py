@@ -60,12 +60,14 @@ _PROPAGATE_AT_MOST = 5_000
 
 @dataclass(frozen=True)
 class Solution:
-    """A choice with its cost, a lower bound on every choice's cost, and how the search ended."""
+    """A choice with its cost, a lower bound on every choice's cost, and how the search ended; and what the greedy
+    choice costs, where that was asked for because nothing is proven."""
 
     choice: Choice
     bound: float
     status: Status
     seconds: float
+    greedy: float | None = None
 
     @property
     def cost(self) -> float:
@@ -153,11 +155,13 @@ def solve(problem: Problem, effort: float = DEFAULT_EFFORT, seconds: float | Non
     if choice is None:
         raise EGraphError("the extraction's choice is not complete or has a cycle")
     proven = bound >= choice.cost * (1 - TOLERANCE)
-    if not proven:
+    plain = None if proven else greedy(problem)
+    if plain is not None and plain.cost < choice.cost:
         # Where the time ran out early, little was tried.
-        choice = min(choice, greedy(problem), key=lambda one: one.cost)
+        choice = plain
     status: Status = "optimal" if proven else "seconds" if left.timed_out else "effort"
-    return Solution(choice, min(choice.cost, bound), status, time.monotonic() - start)
+    taken = time.monotonic() - start
+    return Solution(choice, min(choice.cost, bound), status, taken, None if plain is None else plain.cost)
 
 
 def greedy(problem: Problem) -> Choice:
