@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,7 +20,7 @@ from superopt.models.extent import Extent, extent_of, most_bytes
 from superopt.models.functions import is_endless
 from superopt.models.model import Model, serialized
 from superopt.models.tensors import constant_of_tensor, is_external, is_linked
-from superopt.probe import is_risky, outlives, signal_of_loading
+from superopt.probe import LONGEST, is_risky, outlives, signal_of_loading
 from superopt.sessions import CPU, judging_options, session_options
 
 RuntimeValue: TypeAlias = Any
@@ -31,6 +32,7 @@ _NATIVE = frozenset("?bBhHiIlLqQefdOUS")
 """Kinds of numpy dtypes that onnxruntime takes and gives as they are; ml_dtypes' go by their bytes."""
 
 
+TOO_LONG = "too long to be waited for"
 TOO_LARGE = "too large to be run here"
 """What the error says where a value would be."""
 
@@ -62,6 +64,8 @@ class Runner:
         self._model = model if isinstance(model, Model) else Model(proto, libraries=tuple(libraries))
         self.most = None if optimized else most_bytes()
         """The bytes that a value may have where a model is run that was not run on the same inputs before."""
+        self.seconds: float | None = None
+        """The seconds after which a run is ended: None where it may take as long as it does."""
         self._extents: dict[tuple[tuple[str, tuple[int, ...]], ...], Extent] = {}
         options = (
             session_options(optimized=True, threads=threads) if optimized else judging_options(prepacked=prepacked)
@@ -94,19 +98,30 @@ class Runner:
 
     def run(self, feed: Feed) -> dict[str, RuntimeValue]:
         """The outputs by name. Raises EvaluationError where onnxruntime fails, where it would take far too much memory
-        for a single value (the system ends who asks for that), and where it would end the process over an empty
-        input."""
+        for a single value (the system ends who asks for that), where it takes longer than ``seconds``, and where it
+        would end the process over an empty input."""
         self._check_size(feed)
         if is_empty(feed):
             _check_empty(self._model, feed)
+        how = ort.RunOptions()
+        # Whoever is asked for no end runs for ever: only another thread can tell onnxruntime to leave off.
+        timer = None if self.seconds is None else threading.Timer(self.seconds, setattr, (how, "terminate", True))
         try:
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
             if self._plain_outputs and all(_is_native(value) for value in feed.values()):
-                results = self.session.run(None, dict(feed))
+                results = self.session.run(None, dict(feed), how)
             else:
                 values = {name: _ort_value(value, self.inputs.get(name, "")) for name, value in feed.items()}
-                results = [_from_ort(value) for value in self.session.run_with_ort_values(None, values)]
+                results = [_from_ort(value) for value in self.session.run_with_ort_values(None, values, how)]
         except Exception as error:  # as above
+            if how.terminate:
+                raise EvaluationError(f"it runs for more than {self.seconds:.0f} seconds, {TOO_LONG}") from error
             raise EvaluationError(f"onnxruntime does not run it: {one_line(error)}") from error
+        finally:
+            if timer is not None:
+                timer.cancel()
         return {name: _plain(result) for name, result in zip(self.outputs, results, strict=True)}
 
     def check_unseen(self, feed: Feed) -> None:
@@ -118,7 +133,7 @@ class Runner:
             return
         became = _cannot_be_sent(self._model, feed)
         if became is None:
-            became = _apart(self._model, feed, _OF_ITS_OWN + 4 * (_bytes(self._model) + self.most))
+            became = _apart(self._model, feed, _OF_ITS_OWN + 4 * (_bytes(self._model) + self.most), _A_TRY)
         elif self.most == most_bytes():
             return  # Nothing smaller was found.
         if became is not None:
@@ -143,6 +158,9 @@ def _shapes(feed: Feed) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 _MOST_TRIED = 512 * 2**20
 """Bytes of a model up to which it is handed to another process for a try."""
+
+_A_TRY = 20.0
+"""Seconds that a run may take on inputs that could have been smaller."""
 
 _OF_ITS_OWN = 1 << 28
 """Bytes that a process takes which runs a model, beside weights and values."""
@@ -173,9 +191,9 @@ def _cannot_be_sent(model: Model, feed: Feed) -> str | None:
     return None
 
 
-def _apart(model: Model, feed: Feed, memory: int | None = None) -> str | None:
-    """None where a process of its own runs the feed, with so many bytes of memory if that matters; else what became
-    of it."""
+def _apart(model: Model, feed: Feed, memory: int | None = None, seconds: float = LONGEST) -> str | None:
+    """None where a process of its own runs the feed in so many seconds, with so many bytes of memory if that matters;
+    else what became of it."""
     graph = model.proto.graph
     form = (*(_without_values(node) for node in graph.node), *((t.name, *t.dims) for t in graph.initializer))
     key = (hash(form), _shapes(feed), memory)
@@ -183,7 +201,7 @@ def _apart(model: Model, feed: Feed, memory: int | None = None) -> str | None:
         if len(_TRIED) >= _MOST_REMEMBERED:
             _TRIED.clear()
         held = {name: value.array() for name, value in model.held.items()}
-        _TRIED[key] = outlives(serialized(model), held, feed, _folder(model), model.libraries, memory)
+        _TRIED[key] = outlives(serialized(model), held, feed, _folder(model), model.libraries, memory, seconds)
     return _TRIED[key]
 
 

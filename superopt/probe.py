@@ -48,7 +48,7 @@ LIMITS_MEMORY = sys.platform == "linux"
 """Whether a process can be kept from taking more memory than it should: elsewhere the limit is not known, or not
 heeded."""
 
-_LONGEST = 60.0
+LONGEST = 60.0
 """Seconds that a run on next to no numbers may take."""
 
 
@@ -77,6 +77,7 @@ def outlives(
     folder: str = "",
     libraries: Sequence[str] = (),
     memory: int | None = None,
+    seconds: float = LONGEST,
 ) -> str | None:
     """None where a process runs a model on a feed, without optimizations; else what became of it.
 
@@ -85,9 +86,9 @@ def outlives(
     """
     limit = memory if LIMITS_MEMORY else None
     try:
-        ended = _tried((False, data, dict(held), dict(feed), folder, libraries, limit), _LONGEST)
+        ended = _tried((False, data, dict(held), dict(feed), folder, libraries, limit), seconds)
     except subprocess.TimeoutExpired:
-        return f"it runs for more than {_LONGEST:.0f} seconds"
+        return f"it runs for more than {seconds:.0f} seconds"
     if ended.returncode < 0:
         return f"it ends the process (signal {-ended.returncode})"
     if ended.returncode:

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import superopt
 from superopt import evaluate, probe
 from superopt.errors import EvaluationError, FeedError
-from superopt.evaluate import TOO_LARGE, Runner, same_bits
+from superopt.evaluate import TOO_LARGE, TOO_LONG, Runner, same_bits
 from superopt.inputs.derived_sizes import with_derived
 from superopt.inputs.feeds import load_feed
 from superopt.inputs.sample import sample
@@ -465,3 +465,22 @@ def test_a_decoder_is_given_as_many_steps_as_its_mask_counts(symbol: str) -> Non
     for feed in found.feeds:
         assert feed.dims[symbol] == feed.dims["past_length"] + feed.dims["new_length"]
     assert len({feed.dims["past_length"] for feed in found.feeds}) > 1
+
+
+def test_a_loop_that_never_ends_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("superopt.inputs.sample._LONGEST_LOOP", 0.5)
+    body = onnx.parser.parse_graph(
+        "body (int64 i, bool go, float s) => (bool on, float t) { t = Tanh (s)  two = Constant <value = float {2.0}> ()"
+        " on = Less (t, two) }"
+    )
+    nodes = [helper.make_node("Loop", ["", "yes", "x"], ["y"], body=body)]
+    model = model_of(nodes, {"x": (FLOAT, [])}, {"yes": np.array(True)})
+    with pytest.raises(EvaluationError, match=TOO_LONG):
+        sample(model)
+    result = superopt.optimize(model.proto, select="modelled")
+    assert result.model.SerializeToString() == model.proto.SerializeToString()
+
+
+def test_an_attention_whose_scores_no_value_shows_is_tried_apart() -> None:
+    nodes = [helper.make_node("Attention", ["x", "x", "x"], ["y"], q_num_heads=1, kv_num_heads=1)]
+    assert not extent_of(model_of(nodes, {"x": (FLOAT, [1, 9, 4])}).proto, {"x": (1, 9, 4)}).complete

@@ -13,13 +13,14 @@ from functools import partial
 import numpy as np
 
 from superopt.errors import EvaluationError, FeedError, SuperoptError
-from superopt.evaluate import TOO_LARGE, Feed, Runner, RuntimeValue, arrays_of
+from superopt.evaluate import TOO_LARGE, TOO_LONG, Feed, Runner, RuntimeValue, arrays_of
 from superopt.inputs.derived_sizes import with_derived
 from superopt.inputs.feeds import Feeds, SampleFeed, checked_feed, load_feed, sizes_of
 from superopt.inputs.input_roles import Plan, values
 from superopt.inputs.open_sizes import SIZES, SMALL_SIZES, assignments, edges, kinds_of, masked_totals, other_sizes
 from superopt.inputs.wanted import WantedInput, open_ranks, symbols_of, wanted_inputs, with_rank
 from superopt.kernels import is_float
+from superopt.models.functions import has_loop
 from superopt.models.model import Model
 from superopt.reference import TermRunner
 
@@ -35,6 +36,10 @@ too large for a network in which every pixel attends to every other."""
 
 _MOST_CHOSEN = 1 << 24
 """The same where the sizes are chosen here: what comes of larger ones is slow, and shows no more."""
+
+_LONGEST_LOOP = 30.0
+_LONGEST_RUN = 120.0
+"""Seconds that a run on made-up inputs may take where a Loop may go on for ever, and where sizes are chosen here."""
 
 FEEDS = 3
 """How many inputs models are compared on, where nothing speaks for more."""
@@ -68,6 +73,9 @@ def sample(
         return Feeds((SampleFeed(feed, "given" if isinstance(given, Mapping) else where, sizes_of(proto, feed)),), seed)
     runner = runner_of(model)
     inputs = wanted_inputs(proto, shapes or {})
+    if isinstance(runner, Runner):
+        longest = _LONGEST_RUN if any(map(_is_open, inputs)) else None
+        runner.seconds = _LONGEST_LOOP if has_loop(proto) else longest
     choices = SMALL_SIZES if small else SIZES
     kinds = kinds_of(inputs, choices)
     first = partial(_first, runner, inputs, kinds, seed, choices)
@@ -167,7 +175,8 @@ def _first(
             for integers in ("guess", "time", "ones", "zeros") if guesses else ("guess",):
                 plan = Plan(integers, totals=totals)
                 made = _attempt(runner, settled, sizes, plan, seed, 0, "seeded")
-                left -= 1
+                # What may never end is not waited for as often as what fails at once.
+                left -= _MOST_TRIES // 2 if isinstance(made, str) and TOO_LONG in made else 1
                 if isinstance(made, str):
                     positive = replace(plan, positive=True)
                     retry = _attempt(runner, settled, sizes, positive, seed, 0, "seeded") if "NaN" in made else made
@@ -178,6 +187,8 @@ def _first(
                     kinds.update(open_kinds)
                     return _Base(made, sizes, plan), failed
                 failed.append(made)
+                if left <= 0:
+                    break
                 if second_best is None:
                     poor = _attempt(runner, settled, sizes, plan, seed, 0, "seeded", empty=True)
                     second_best = None if isinstance(poor, str) else _Base(poor, sizes, plan)

@@ -16,6 +16,9 @@ from superopt.models.scopes import graphs_in
 from superopt.operators import dtype_name
 from superopt.terms import DTYPE_BITS
 
+_HIDES = ("Attention",)
+"""Operators with values inside that may be larger than all that they are given and make."""
+
 
 class Extent(NamedTuple):
     """The bytes of the largest value whose size is known, and whether the sizes of all values are."""
@@ -47,7 +50,8 @@ def extent_of(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> Ex
             known.add(value.name)
             # Sizes that left the range of their numbers come back negative.
             largest = max(largest, 1 << 62 if min(dims, default=0) < 0 else math.prod(dims) * _bytes(kind.elem_type))
-    flat = not proto.functions and sum(1 for _ in graphs_in(proto.graph)) == 1
+    flat = not proto.functions and len(graphs_in(proto.graph)) == 1
+    flat &= not any(node.op_type in _HIDES for node in proto.graph.node)
     made = (name for node in proto.graph.node for name in node.output if name)
     return Extent(largest, flat and known.issuperset(made))
 

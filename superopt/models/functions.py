@@ -79,6 +79,12 @@ def nodes_within(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return found
 
 
+def has_loop(proto: onnx.ModelProto) -> bool:
+    """Whether something in a model is repeated as often as it says itself, which may be for ever."""
+    functions = (node for function in proto.functions for node in function.node)
+    return any(node.op_type == "Loop" for node in nodes_within([*proto.graph.node, *functions]))
+
+
 def _count(nodes: Sequence[onnx.NodeProto]) -> float:
     return len(nodes_within(nodes))
 
