@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import random
@@ -73,6 +74,25 @@ def test_ends_in_time() -> None:
         assert slow.now < 10.0 + 3 * 1.5 * seconds
     exact = Machine(0, 0.0)
     assert exact.latencies(1e-3, 1e-3, budget=100.0).rounds in LOOKS
+
+
+def test_nothing_is_collected_while_calls_are_timed_and_all_is_as_before_then() -> None:
+    machine = Machine(0, 0.02)
+    seen: list[bool] = []
+
+    def run() -> None:
+        seen.append(gc.isenabled())
+        machine.call(0.1)()
+
+    measure_calls([run, run], seconds=3.0, clock=machine.clock)
+    assert not seen[-1]
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        measure_calls([run], seconds=1.0, clock=machine.clock)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_ends_where_what_was_asked_is_known() -> None:
