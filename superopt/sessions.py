@@ -31,6 +31,8 @@ def judging_options(*, prepacked: bool = False) -> onnxruntime.SessionOptions:
     """Nothing is fused or folded, and sums are taken in one order by one thread. Nor is anything ``prepacked``, unless
     that is asked for: kernels then may add in another order where a weight is constant."""
     options = session_options(optimized=False, threads=1)
+    # Many such sessions live at once, and each would keep the memory of the largest inputs that it was given.
+    options.enable_cpu_mem_arena = False
     if not prepacked:
         options.add_session_config_entry("session.disable_prepacking", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
