@@ -288,10 +288,10 @@ def test_a_rule_that_cannot_be_checked_does_not_end_the_others(monkeypatch: pyte
     rules = RuleSet((rule_of(WRONG["an added zero that takes the sign of zero"][0]), SHIPPED.rules[0]))
     check = laws.check
 
-    def broken(rule: Rule, *, points: int, seed: int) -> LawResult:
+    def broken(rule: Rule, *, points: int, seed: int, smallest: bool) -> LawResult:
         if rule.name == "r":
             raise ZeroDivisionError("of this test")
-        return check(rule, points=points, seed=seed)
+        return check(rule, points=points, seed=seed, smallest=smallest)
 
     monkeypatch.setattr(laws, "check", broken)
     first, second = check_all(rules, points=4)

@@ -12,6 +12,7 @@ from superopt.laws import laws
 from superopt.laws.instances import Instance, instances
 from superopt.laws.instances_clues import applications
 from superopt.laws.instances_kinds import (
+    ACROSS,
     ALONG,
     BEYOND,
     COPIED,
@@ -20,11 +21,13 @@ from superopt.laws.instances_kinds import (
     GAPS,
     KINDS,
     LEADING,
+    OTHERS,
     OVERHANG,
     RAISED,
     REMAINDER,
     ROOT,
     SMALLER,
+    VAST,
     VECTOR_BEFORE,
     VECTOR_BEHIND,
     Turns,
@@ -66,6 +69,19 @@ WRONG = {
     "places of a batch": "exact\n GatherND(x, i, batch_dims=b) => GatherND(x, i)",
     "an exponent of another type": "exact\n Pow(x, y) => Cast(Pow(Cast(x, to=dtype(y)), y), to=dtype(x))",
     "a pad that takes away": ("exact\n Pad(Pad(x, v, pads=p), v, pads=q) => Pad(x, v, pads=tuple_sum(p, q))"),
+    "an axis of one element that was there": (
+        "exact\n Squeeze(Unsqueeze(x, axes=k), axes=j) => x\n when len(j) == len(k)"
+    ),
+    "a number on the border of what is allowed": (
+        "reassociates\n Mul(x, c) => x\n when abs(number(c) - 1) < 0.001, rank(c) <= rank(x)\n only if constant(c)"
+    ),
+    "half precision by way of single precision": (
+        'exact\n Exp(x) => Cast(Exp(Cast(x, to="float32")), to="float16")\n when dtype(x) == "float16"'
+    ),
+    "half precision of products by way of single precision": (
+        'exact\n MatMul(x, y) => Cast(MatMul(Cast(x, to="float32"), Cast(y, to="float32")), to="float16")\n'
+        ' when dtype(x) == "float16"'
+    ),
     "the largest of elements that no window holds": (
         "exact\n GlobalMaxPool(MaxPool(x, **a)) => GlobalMaxPool(x)\n"
         " when unpadded(a.pads), a.strides == a.kernel_shape, a.ceil_mode == 0, all(d == 1 for d in a.dilations)"
@@ -106,6 +122,12 @@ USUALLY = {
     "one element of a higher rank": (
         "reassociates\n Mul(x, c) => Mul(x, scalar(number(c), like=x))\n only if constant(c)"
     ),
+    "a scale along another axis than the last": (
+        "reassociates\n MatMul(RMSNormalization(x, s, axis=j, **a), w)\n"
+        " => MatMul(RMSNormalization(x, ones(dim(x, -1), like=x), axis=j, **a),"
+        " Mul(w, Reshape(s, shape=(size(s), 1))))\n"
+        " when rank(w) >= 2, along(s, -2, rank(x), dim(x, -1))\n only if constant(s, w), known(s), precise(x)"
+    ),
     "a size that is copied of fewer": "exact\n Reshape(Flatten(x, axis=k), shape=t) => Reshape(x, shape=t)",
 }
 """Rules that are wrong for one kind of operands among others of this kind."""
@@ -120,6 +142,8 @@ def test_what_one_kind_of_operands_may_show_wrong_is_found_at_most_seeds(what: s
 NEEDED = (
     ("average-as-conv-after-pointwise-conv", "p.ceil_mode == 0"),
     ("lowest-pad-into-max-pool", "all((item == 1 for item in a.dilations))"),
+    ("select-before-cast", "value_cast(dtype(x), dtype(x), t)"),
+    ("transpose-sinks-through-cast", "value_cast(dtype(x), dtype(x), t)"),
 )
 
 
@@ -128,6 +152,9 @@ def test_what_one_kind_shows_needed_is_not_idle(name: str, condition: str) -> No
     rule = rule_text.load("all")[name]
     assert condition in [expr.text for expr in rule.when]
     assert [seed for seed in SEEDS[:6] if condition in laws.check(rule, points=8, seed=seed, fires=False).idle] == []
+
+
+_LEFT_OVER = {rows * columns for rows in (3, 7, 11) for columns in (5, 9, 13)}
 
 
 def kinds_of(op: str, one: Instance) -> set[str]:
@@ -140,6 +167,15 @@ def kinds_of(op: str, one: Instance) -> set[str]:
         return {COPIED} if attrs["shape"] in ((0, -1), (-1, 0)) else set()
     if op == "Transpose" and isinstance(attrs, Attrs):
         return {LEADING} if attrs["perm"][:2] == (1, 0) and attrs["perm"][2:] else set()  # type: ignore[index]
+    if op == "Squeeze" and isinstance(attrs, Attrs) and isinstance(x, Value):
+        return {OTHERS} if x.shape.count(1) > len(attrs["axes"]) else set()  # type: ignore[arg-type]
+    if op == "Cast" and isinstance(attrs, Attrs) and isinstance(x, Value):
+        return {VAST} if attrs["to"] == "uint32" and x.tensor.size in _LEFT_OVER else set()
+    if op.endswith("LayerNormalization") or op == "RMSNormalization":
+        scale = bound["s"]
+        assert isinstance(x, Value)
+        assert isinstance(scale, Value)
+        return {ACROSS} if scale.shape == (x.shape[-1], 1) and x.shape[-1] != 1 else set()
     if op == "Slice" and isinstance(attrs, Attrs) and isinstance(x, Value):
         ends = dict(zip(attrs["axes"], attrs["ends"], strict=True))  # type: ignore[arg-type]
         return {BEYOND} if any(end > x.shape[axis] for axis, end in ends.items()) else set()  # type: ignore[index]
@@ -176,6 +212,10 @@ ALONE = {op: set(kinds) - {ALONG, SMALLER, RAISED} for op, kinds in KINDS.items(
 @pytest.mark.parametrize("op", [op for op, kinds in ALONE.items() if kinds])
 def test_every_kind_is_drawn_at_every_seed(op: str) -> None:
     known = {"MatMul": "MatMul(x, y)", "Pow": "Pow(x, y)", "Pad": "Pad(x, v, **a)"}
+    known |= {
+        "LayerNormalization": "LayerNormalization(x, s, b, **a)",
+        "RMSNormalization": "RMSNormalization(x, s, **a)",
+    }
     known |= {conv: f"{conv}(x, w, b, **a)" for conv in ("Conv", "ConvTranspose")}
     term = known.get(op, f"{op}(x, **a)")
     rule = rule_of(f"reassociates\n {term} => {term}")

@@ -20,7 +20,9 @@ from superopt.laws.error_steps import DISCRETE, ROUNDOFF, Array, Call, Float, ad
 from superopt.operators import named
 from superopt.terms import ABSENT, CONST, INPUT, PROJECT, Node, TensorType, TermGraph
 
-__all__ = ["ROUNDOFF", "Bounded", "Traced", "bounded", "few_bits", "rounds_alike", "rounds_each", "trace"]
+__all__ = [
+    "ROUNDOFF", "Bounded", "Traced", "bounded", "computed_in", "few_bits", "rounds_alike", "rounds_each", "trace",
+]  # fmt: skip
 
 _ROUNDED_ALIKE = DISCRETE | {INPUT, CONST, PROJECT, "DequantizeLinear"} | frozenset(named(lambda form: form.exact))
 _ROUNDED_ONCE = frozenset({"Add", "Sub", "Mul", "Div", "Reciprocal", "Sqrt"})
@@ -41,6 +43,17 @@ def rounds_alike(graph: TermGraph) -> bool:
 def rounds_each(graph: TermGraph) -> bool:
     """Whether every operator has one result by the standard of arithmetic: what its real value is rounded to."""
     return all(node.op in _ROUNDED_ALIKE or node.op in _ROUNDED_ONCE or moves(node) for node in graph.nodes)
+
+
+def computed_in(graph: TermGraph) -> frozenset[tuple[str, str]]:
+    """The operators that have no such one result, and the float types of what they come to."""
+    return frozenset(
+        (node.op, kind.dtype)
+        for node, kind in zip(graph.nodes, graph.types, strict=True)
+        if isinstance(kind, TensorType)
+        and kind.dtype in ROUNDOFF
+        and not (node.op in _ROUNDED_ALIKE or node.op in _ROUNDED_ONCE or moves(node))
+    )
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,11 @@ def of_rounding(array: Array, dtype: str) -> Float:
     return np.where(few_bits(value) | np.isnan(value), 0.0, value * ROUNDOFF[dtype] + _SMALLEST.get(dtype, 0.0))
 
 
-_SMALLEST: Mapping[str, float] = {"float16": 2.0**-25, "bfloat16": 2.0**-134, "float32": 2.0**-150}
-"""Half the smallest number above zero, by element type: what rounding to it may lose, however small the value."""
+_SMALLEST: Mapping[str, float] = {
+    "float16": 2.0**-25, "bfloat16": 2.0**-134, "float32": 2.0**-150, "float64": 2.0**-1074,
+}  # fmt: skip
+"""Half the smallest number above zero, by element type (all of it where float64 is the type): what rounding to it may
+lose, however small the value."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import random
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,10 +18,10 @@ from superopt.errors import InferenceError
 from superopt.expressions import Binding, Bound, evaluate
 from superopt.instantiate import holds, instantiate, numbers_match
 from superopt.laws.instances_clues import Clues, applications, clues_of, parts_of
-from superopt.laws.instances_content import PLAIN_STYLES, READ_STYLES, content, special, tiny, undefined
 from superopt.laws.instances_contrast import CONTRASTS
-from superopt.laws.instances_dice import INTS, Dice, static
+from superopt.laws.instances_dice import INTS, Dice
 from superopt.laws.instances_draft import Draft, Rejected, grow
+from superopt.laws.instances_filling import Liked, filled
 from superopt.laws.instances_kinds import Turn, Turns
 from superopt.rules import Apply, Each, Expr, Number, Rule, Var
 from superopt.terms import CONST, INPUT, AttrValue, TensorType, TermGraph, type_text
@@ -34,8 +35,6 @@ EMPTY_TOO = frozenset((INPUT, CONST, "Concat", "Slice"))
 TRIES_PER_POINT = 30
 HOPELESS = 240
 """After how many tries, all in vain, instances that break one condition and keep the others are given up."""
-TRIES_OF_CONTENT = 12
-"""How often contents are drawn for the same types: conditions that read constants ask for one style of many."""
 REPEATS = 2
 """How many instances of one signature (types and attributes) are taken; they differ in content."""
 
@@ -95,12 +94,17 @@ def instances(
     clues = clues_of(rule)
     seen: Counter[str] = Counter()
     found = 0
+    meant: dict[tuple[int, ...], _Meant] = {}
+    liked: Liked = {}
+    generator = np.random.default_rng(zlib.crc32(f"{seed}/{rule.name}/{dropped}/{large}".encode()))
     turns = Turns.of([part for root in rule.left for part in applications(root)], forever=dropped is not None)
     for number in range(points * tries):
         maker = random.Random(f"{seed}/{rule.name}/{dropped}/{large}/{number}")
         turn = None if large else turns.next(number)
-        meant = expanded(rule, _counts(rule, maker))
-        made = _attempt(meant, clues, Dice(maker, large=large), dropped, number, turn)
+        counts = _counts(rule, maker)
+        if counts not in meant:
+            meant[counts] = _meant(expanded(rule, counts), clues, dropped)
+        made = _attempt(meant[counts], Dice(maker, generator, large=large), dropped, number, turn, liked)
         turns.taken(turn, made is not None)
         if dropped is not None and not found and number >= HOPELESS:
             return
@@ -113,11 +117,47 @@ def instances(
             return
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A condition, and the names of a left side, elements of stars among them, that it speaks of."""
+
+    expr: Expr
+    names: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Meant:
+    """A rule without stars, the operators that its left side applies, and what is asked of its instances: conditions
+    that look at types and attributes alone, and those that look at contents; of those that make it worth while too."""
+
+    rule: Rule
+    clues: Clues
+    applied: tuple[Apply, ...]
+    quiet: tuple[_Asked, ...]
+    reading: tuple[Expr, ...]
+    quiet_wishes: tuple[_Asked, ...]
+    reading_wishes: tuple[Expr, ...]
+    broken: _Asked | None
+
+
+def _meant(rule: Rule, clues: Clues, dropped: int | None) -> _Meant:
+    left = _names_of(rule)
+    kept = [expr for index, expr in enumerate(rule.when) if index != dropped]
+    broken = None if dropped is None or _reads(rule.when[dropped]) else _asked(rule.when[dropped], left)
+    return _Meant(
+        rule, clues, tuple(part for root in rule.left for part in applications(root)),
+        tuple(_asked(expr, left) for expr in kept if not _reads(expr)), tuple(expr for expr in kept if _reads(expr)),
+        tuple(_asked(expr, left) for expr in rule.only_if if not _reads(expr)),
+        tuple(expr for expr in rule.only_if if _reads(expr)), broken,
+    )  # fmt: skip
+
+
 def _attempt(
-    rule: Rule, clues: Clues, dice: Dice, dropped: int | None, number: int, turn: Turn | None
+    meant: _Meant, dice: Dice, dropped: int | None, number: int, turn: Turn | None, liked: Liked
 ) -> Instance | None:
     """One instance, or None where what was drawn is none. Of any four attempts one is made with integers, and of any
     five one with groups: what only these show wrong must not be left to chance."""
+    rule, clues = meant.rule, meant.clues
     dice.wanted = clues.wanted
     wanted = [dtype for dtype in clues.dtypes if (dtype in INTS) == (number % 4 == 3)] or clues.dtypes
     dice.dtype = dice.any_dtype(wanted, even=dropped is not None and dice.chance(0.3))
@@ -131,16 +171,21 @@ def _attempt(
         dice.contrast = CONTRASTS[number // 3 % len(CONTRASTS)]
         dice.contrast_kernel, dice.contrast_places = dice.pick((2, 3)), dice.pick((1, 2))
     dice.tiny = bool(clues.read) and (number % 8 == 6 if dropped is None else number % 2 == 0)
+    dice.turn = number // 8 % 3
     dice.undefined = number % 8 == 5 if dropped is None else number % 4 == 1
+    dice.near = bool(clues.read and clues.numbers) and number % 12 == 0
     dice.outputs = clues.outputs
     draft = Draft(dice, _evaluated)
     draft.constant = clues.constant | {name for name in clues.either if dice.chance(0.5)}
     if turn is not None:
-        draft.kind, draft.site = turn.kind, turn.site([part for root in rule.left for part in applications(root)])
+        draft.kind, draft.site = turn.kind, turn.site(meant.applied)
     # What makes a rule worth while does not make it sound: a `when` may be needed only without it.
-    quiet, reading = _conditions(rule, dropped, worthwhile=dropped is None or dice.chance(0.5))
-    broken = None if dropped is None or _reads(rule.when[dropped]) else rule.when[dropped]
-    draft.admits = partial(_admits, _needs(rule), quiet, broken)
+    worthwhile = dropped is None or dice.chance(0.5)
+    quiet = (*meant.quiet, *meant.quiet_wishes) if worthwhile else meant.quiet
+    reading = (*meant.reading, *meant.reading_wishes) if worthwhile else meant.reading
+    broken = meant.broken
+    if quiet or broken is not None:
+        draft.admits = partial(_admits, quiet, broken)
     hint: TensorType | None = None
     try:
         for root in rule.left:
@@ -152,43 +197,35 @@ def _attempt(
     if all(value.constant for value in blank.values() if isinstance(value, Value)):
         # What is constant throughout is evaluated, not rewritten.
         return None
-    if not holds(quiet, blank):
+    if not holds((asked.expr for asked in quiet), blank):
         return None
-    if broken is not None and holds((broken,), blank):
+    if broken is not None and holds((broken.expr,), blank):
         return None
-    arrays: dict[str, Array] = {}
-    for tried in range(TRIES_OF_CONTENT if reading or clues.read else 1):
-        for name, tensor in draft.types.items():
-            # What no condition looks at may mostly stay.
-            if tried % 4 == 0 or name.partition(".")[0] in clues.read:
-                arrays[name] = _content(name, tensor, draft, clues)
+
+    def accepted(arrays: Mapping[str, Array]) -> bool:
         binding = binding_of(draft, arrays)
         if not holds(reading, binding) or not numbers_match(rule, binding):
-            continue
-        if dropped is not None and holds((rule.when[dropped],), binding):
-            continue
-        made = _instance(rule, binding, arrays, clues)
-        return None if made is None else replace(made, bounds=dict(draft.bounds))
-    return None
+            return False
+        return dropped is None or not holds((rule.when[dropped],), binding)
+
+    arrays = filled(draft, clues, liked, accepted, read=bool(reading or clues.read))
+    return None if arrays is None else _instance(rule, draft, arrays, clues)
 
 
-def _admits(
-    needs: Mapping[Expr, frozenset[str]], wanted: Sequence[Expr], broken: Expr | None, draft: Draft,
-    before: frozenset[str],
-) -> bool:  # fmt: skip
+def _admits(wanted: Sequence[_Asked], broken: _Asked | None, draft: Draft, before: frozenset[str]) -> bool:
     """Whether the wanted conditions hold, and the broken one does not, that can be told only since now."""
     bound = draft.bound
-    due = [expr for expr in wanted if needs[expr] <= bound and not needs[expr] <= before]
-    late = broken if broken is not None and needs[broken] <= bound and not needs[broken] <= before else None
-    if not due and late is None:
+    due = [asked for asked in wanted if asked.names <= bound and not asked.names <= before]
+    late = [broken] if broken is not None and broken.names <= bound and not broken.names <= before else []
+    if not due and not late:
         return True
-    blank = binding_of(draft, {})
-    return holds(due, blank) and (late is None or not holds((late,), blank))
+    names = frozenset[str]().union(*(asked.names for asked in (*due, *late)))
+    blank = binding_of(draft, {}, names)
+    return holds((asked.expr for asked in due), blank) and not any(holds((asked.expr,), blank) for asked in late)
 
 
-@lru_cache(maxsize=4096)
-def _needs(rule: Rule) -> Mapping[Expr, frozenset[str]]:
-    """The names of a left side, elements of stars among them, that each condition of a rule speaks of."""
+def _names_of(rule: Rule) -> tuple[str, ...]:
+    """The names of a left side, elements of stars among them."""
     left: dict[str, None] = {}
     for root in rule.left:
         for part in parts_of(root):
@@ -197,15 +234,17 @@ def _needs(rule: Rule) -> Mapping[Expr, frozenset[str]]:
             elif isinstance(part, Apply):
                 bare = (expr.tree.id for _, expr in part.attrs if isinstance(expr.tree, ast.Name))
                 left.update(dict.fromkeys((*bare, *((part.rest,) if part.rest is not None else ()))))
-    found: dict[Expr, frozenset[str]] = {}
-    for expr in (*rule.when, *rule.only_if):
-        used = {node.id for node in ast.walk(expr.tree) if isinstance(node, ast.Name)}
-        found[expr] = frozenset(name for name in left if name in used or name.partition(".")[0] in used)
-    return found
+    return tuple(left)
 
 
-def _instance(rule: Rule, binding: Binding, arrays: Mapping[str, Array], clues: Clues) -> Instance | None:
-    """The instance of a rule under a binding, or None where its left side is not well typed."""
+def _asked(expr: Expr, left: Sequence[str]) -> _Asked:
+    used = {node.id for node in ast.walk(expr.tree) if isinstance(node, ast.Name)}
+    return _Asked(expr, frozenset(name for name in left if name in used or name.partition(".")[0] in used))
+
+
+def _instance(rule: Rule, draft: Draft, arrays: Mapping[str, Array], clues: Clues) -> Instance | None:
+    """The instance of a rule that a draft stands for, or None where its left side is not well typed."""
+    binding = binding_of(draft, arrays)
     try:
         left = instantiate(rule.left, binding)
     except (InferenceError, Unknown):
@@ -222,15 +261,19 @@ def _instance(rule: Rule, binding: Binding, arrays: Mapping[str, Array], clues: 
         return None
     kept = clues.read | {"number"}
     unread = frozenset(name for name in arrays if name.partition(".")[0] not in kept)
-    return Instance(rule, binding, arrays, left, left.text(), unread)
+    return Instance(rule, binding, arrays, left, left.text(), unread, dict(draft.bounds))
 
 
-def binding_of(draft: Draft, arrays: Mapping[str, Array]) -> Binding:
-    """The binding that a draft stands for; the contents of constants can be read where they are given."""
-    bound: dict[str, Bound] = {**draft.attrs, **draft.bundles}
+def binding_of(draft: Draft, arrays: Mapping[str, Array], names: frozenset[str] | None = None) -> Binding:
+    """The binding that a draft stands for, or that of some names; the contents of constants can be read where they are
+    given."""
+    bound: dict[str, Bound] = {}
+    for part in (draft.attrs, draft.bundles):
+        bound |= part if names is None else {name: part[name] for name in names if name in part}
     for name, tensor in draft.types.items():
-        constant = name.partition(".")[0] in draft.constant or name in draft.numbers
-        bound[name] = _value(tensor, constant, arrays.get(name))
+        if names is None or name in names:
+            constant = name.partition(".")[0] in draft.constant or name in draft.numbers
+            bound[name] = _value(tensor, constant, arrays.get(name))
     return bound
 
 
@@ -243,13 +286,15 @@ def _evaluated(expr: Expr, draft: Draft) -> AttrValue:
     if not names:
         return _written(expr)
     bound: dict[str, Bound] = {}
-    for name, value in (*draft.attrs.items(), *draft.bundles.items(), *draft.types.items()):
-        if name in names or name.partition(".")[0] in names:
-            bound[name] = Value(value) if isinstance(value, TensorType) else value
-    stars = {name.partition(".")[0] for name in bound}
     for name in names:
-        if name not in stars:
+        parts = [name] if draft.has(name) else [known for known in draft.bound if known.partition(".")[0] == name]
+        if not parts:
             raise Unknown(f"{name} is not bound yet")
+        for part in parts:
+            if part in draft.types:
+                bound[part] = Value(draft.types[part])
+            else:
+                bound[part] = draft.attrs[part] if part in draft.attrs else draft.bundles[part]
     return _plain(evaluate(expr, bound))
 
 
@@ -274,35 +319,6 @@ def _free_names(expr: Expr) -> tuple[str, ...]:
 
 
 _BUILTIN_NAMES = frozenset("constant len min max sum all any tuple range sorted abs int float zip".split())
-
-
-def _content(name: str, tensor: TensorType, draft: Draft, clues: Clues) -> Array:
-    if name in draft.numbers:
-        return np.full(static(tensor) or (), draft.numbers[name], np.dtype(tensor.dtype))
-    read = name.partition(".")[0] in clues.read
-    dice = draft.dice
-    if name in draft.numbers_of_kind and not (read and dice.chance(0.5)):
-        made = np.resize(draft.numbers_of_kind[name], static(tensor) or ())
-        return np.asarray(np.abs(made) if tensor.dtype.startswith("u") else made, tensor.dtype)
-    if read:
-        style = dice.pick(READ_STYLES)
-    elif dice.chance(0.06):
-        style = dice.pick(("zeros", "ones", "equal", "sparse"))
-    else:
-        style = dice.pick(PLAIN_STYLES)
-    made = content(tensor, style, dice, clues.numbers, draft.bounds.get(name))
-    if clues.sorting and dice.chance(0.7):
-        return special(made, np.random.default_rng(dice.random.getrandbits(48)), ())
-    if dice.undefined and name.partition(".")[0] in draft.constant and dice.chance(0.5):
-        return undefined(made)
-    return tiny(made) if dice.tiny and dice.chance(0.9 if read else 0.5) else made
-
-
-def _conditions(rule: Rule, dropped: int | None, worthwhile: bool) -> tuple[list[Expr], list[Expr]]:
-    """Conditions that look at types and attributes alone, and those that look at contents."""
-    kept = [expr for index, expr in enumerate(rule.when) if index != dropped]
-    kept += rule.only_if if worthwhile else ()
-    return [expr for expr in kept if not _reads(expr)], [expr for expr in kept if _reads(expr)]
 
 
 @lru_cache(maxsize=4096)

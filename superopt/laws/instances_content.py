@@ -16,7 +16,7 @@ PLAIN_STYLES = ("plain", "plain", "plain", "positive", "positive", "normal", "wi
 """How the contents of variables are drawn that no condition looks at."""
 READ_STYLES = (
     "plain", "positive", "zeros", "ones", "wanted", "equal", "zeros", "ones", "diagonal", "sparse", "blocks", "ramp",
-    "lowest", "large",
+    "lowest", "large", "near",
 )  # fmt: skip
 """How the contents of variables are drawn that conditions look at."""
 
@@ -26,7 +26,7 @@ def content(
 ) -> Array:
     """An array of a type in a style; ``bound`` is the size of what it is an index into."""
     shape = static(tensor) or ()
-    generator = np.random.default_rng(dice.random.getrandbits(48))
+    generator = dice.generator
     dtype = np.dtype(tensor.dtype)
     if bound is not None and len(shape) - shape[1:].count(1) == 1 and shape[0] <= bound and dice.chance(0.25):
         # As many in a row, counting up.
@@ -41,7 +41,7 @@ def content(
     if dtype.kind in "iu":
         return _integers(shape, dtype, style, generator, dice, wanted)
     made = np.asarray(_floats(shape, style, generator, dice, wanted))
-    if dtype.kind == "f":
+    if dtype.kind == "f" and (dtype.itemsize == 2 or style == "wanted"):
         # What counts up through a large tensor leaves the range of a short type; infinities that are meant stay.
         most = float(np.finfo(dtype).max)
         made = np.where(np.isfinite(made) & (np.abs(made) > most), np.copysign(most / 2, made), made)
@@ -88,11 +88,21 @@ def _floats(
     if style == "wide":
         # So far apart that exponentials underflow.
         return np.asarray(generator.integers(-24, 25, shape) * 16.0)
+    if style == "near":
+        return np.full(shape, near(dice, wanted))
     if style == "sparse":
         return np.asarray(generator.integers(-16, 17, shape) / 8.0 * (generator.random(shape) < 0.3))
     if style == "blocks" and len(shape) >= 2:
         return _blocks(shape, generator, dice)
     return np.asarray(generator.integers(-24, 25, shape) / 8.0)
+
+
+def near(dice: Dice, wanted: tuple[int | float, ...]) -> float:
+    """A number near one that the rule's text compares with, or as far from it as another one says, or less: on the
+    border of what a condition allows, and just inside."""
+    centre = float(dice.pick((0, *wanted)))
+    steps = [abs(float(number)) for number in wanted if 0 < abs(number) < 1] or [2.0**-9 * (abs(centre) or 1.0)]
+    return centre + dice.pick((-1.0, 1.0)) * dice.pick(steps) * dice.pick((1.0, 0.984375, 0.5))
 
 
 def _shaped(
@@ -155,10 +165,12 @@ def special(array: Array, generator: np.random.Generator, excused: tuple[str, ..
 
 
 def tiny(array: Array) -> Array:
-    """Floats of the same type so small that it does not have their reciprocals; anything else as it is."""
+    """Floats of the same type so small that it does not have their reciprocals among its normal numbers, nor them;
+    anything else as it is."""
     if array.dtype.kind != "f":
         return array
-    return np.asarray(array.astype(np.float64) * (float(np.finfo(array.dtype.name).tiny) / 4), array.dtype)
+    small = np.clip(array.astype(np.float64), -3.5, 3.5) / 4
+    return np.asarray(small * float(np.finfo(array.dtype.name).tiny), array.dtype)
 
 
 _OPPOSED = {"float16": 12.0}

@@ -39,8 +39,11 @@ def contrasted(request: Request, dice: Dice, count: int) -> Windows | None:
             strides, dilations = kernel, 2 if other else 1
         case "strides":
             strides = 3 if other else 2
-        case _:
+        case _ if kernel == 2:
             begin, end = (1, 0) if other else (0, 1)
+        case _:
+            # One has no pads at all: within a stride there is room for what the other has.
+            strides, begin = 3, 1 if other else 0
     return Windows((kernel,) * count, (strides,) * count, (dilations,) * count, (begin,) * count + (end,) * count)
 
 
@@ -52,5 +55,7 @@ def padded_size(dice: Dice) -> int:
             return (places - 1) * kernel + 2 * (kernel - 1) + 1
         case "strides":
             return kernel + 3  # Two places, two elements apart or three.
-        case _:
+        case _ if kernel == 2:
             return kernel + places
+        case _:
+            return (places - 1) * 3 + kernel + 1

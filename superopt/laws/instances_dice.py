@@ -25,17 +25,19 @@ _LIMIT = {False: 2048, True: 700_000}
 
 @dataclass
 class Dice:
-    """The source of all choices of one draft of an instance.
+    """The source of all choices of one draft of an instance; arrays are of the ``generator``'s numbers.
 
     ``large`` asks for sizes at which kernels change their blocking. ``wanted`` are values that the rule's text compares
     attributes and sizes with. A ``plain`` draft has windows without strides, dilations, pads and groups. A bundle
     has ``outputs`` that are asked for. A ``grouped`` draft has several groups where it can, and several channels in
     each. A draft with a ``contrast`` has windows of two kinds, by turns, that differ in this attribute. In a ``tiny``
-    draft many numbers are of a magnitude whose reciprocal their type does not have. In an ``undefined``
-    one many constants are NaN. What was chosen before is likely chosen again.
+    draft many numbers are of a magnitude whose reciprocal their type does not have. In an ``undefined`` one many
+    constants are NaN, in a ``near`` one many are near numbers that the rule's text names. What was chosen before is
+    likely chosen again.
     """
 
     random: random.Random
+    generator: np.random.Generator
     dtype: str = "float32"
     large: bool = False
     wanted: tuple[AttrValue, ...] = ()
@@ -47,7 +49,9 @@ class Dice:
     contrast_places: int = 2
     contrast_turn: bool = False
     tiny: bool = False
+    turn: int = 0
     undefined: bool = False
+    near: bool = False
     _memory: dict[str, list[AttrValue]] = field(default_factory=dict)
     _sizes: list[int] = field(default_factory=list)
 
@@ -102,6 +106,10 @@ class Dice:
             return self.pick(known)
         known.append(fresh)
         return fresh
+
+    def recalled(self, key: str) -> list[AttrValue]:
+        """All that was chosen under this key."""
+        return self._memory.get(key, [])
 
     def remember(self, key: str, value: AttrValue) -> None:
         self._memory.setdefault(key, []).append(value)

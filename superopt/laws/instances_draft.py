@@ -51,6 +51,10 @@ class Draft:
         """The names that stand for something."""
         return frozenset((*self.types, *self.attrs, *self.bundles))
 
+    def has(self, name: str) -> bool:
+        """Whether this name stands for something."""
+        return name in self.types or name in self.attrs or name in self.bundles
+
     def forget(self, known: frozenset[str]) -> None:
         """Gives up what these names are not among."""
         for bindings in (self.types, self.attrs, self.bundles, self.numbers):
@@ -91,13 +95,15 @@ def _admitted(pattern: Apply, draft: Draft, hint: TensorType | None, output: int
     before = draft.bound
     inner, kept = _Inner(()), before
     for number in range(_AGAIN):
-        # What is below costs most: every second time it stays, and only what is beside it is drawn again.
+        # What is below costs most: every second time it stays, and only what is beside it is drawn again, attributes
+        # among that.
         if number % 2 == 0:
             draft.forget(before)
             inner = _below(pattern, draft, hint, output)
             kept = draft.bound
         else:
             draft.forget(kept)
+            inner = _Inner(inner.types)
         found = _applied(pattern, draft, hint, output, inner, before)
         if not isinstance(found, _NotAdmitted):
             return found

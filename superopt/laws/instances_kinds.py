@@ -16,6 +16,8 @@ EVEN, ROOT = "even", "root"
 CROP, GROW = "crop", "grow"
 ALONG, SMALLER, RAISED = "along", "smaller", "raised"
 COPIED, BEYOND, SHORT, LEADING = "copied", "beyond", "short", "leading"
+OTHERS, SINGLE = "others", "single"
+ACROSS, VAST = "across", "vast"
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "MatMul": (VECTOR_BEHIND, VECTOR_BEFORE),
@@ -36,10 +38,16 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "Slice": (BEYOND,),
     # Axes that change places before others that do not.
     "Transpose": (LEADING,),
+    # Axes of one element beside those that are taken away.
+    "Squeeze": (OTHERS,),
+    # Scales that vary along another axis than the last, which is as long.
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), (ACROSS,)),
+    # So many numbers that vectors are converted, and what is left of these otherwise where the type has no such number.
+    "Cast": (VAST,),
 }
 """The kinds of each operator that has some."""
 
-_OPPOSITE = {(CROP, "Pad"): GROW, (BEYOND, "Slice"): SHORT}
+_OPPOSITE = {(CROP, "Pad"): GROW, (BEYOND, "Slice"): SHORT, (OTHERS, "Unsqueeze"): SINGLE}
 
 _EXPONENTS: Mapping[str, float] = {EVEN: 2.0, ROOT: 0.5}
 _BASES = (-2.0, 3.0, -0.5, 0.25)

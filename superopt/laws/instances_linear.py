@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from superopt.laws.instances_contrast import contrasted, padded_size
 from superopt.laws.instances_dice import Dice, Proposal, Request, under
-from superopt.laws.instances_kinds import GAPS, OVERHANG, VECTOR_BEFORE, VECTOR_BEHIND
+from superopt.laws.instances_kinds import ACROSS, GAPS, OVERHANG, VECTOR_BEFORE, VECTOR_BEHIND
 from superopt.terms import AttrValue
 
 Shape = tuple[int, ...]
@@ -262,9 +262,14 @@ def channelwise(request: Request, dice: Dice) -> Proposal:
 def layer_norm(request: Request, dice: Dice) -> Proposal:
     x = request.shape(0) or request.hinted or dice.shape(1, 4)
     axis = request.int("axis")
+    if request.kind == ACROSS and request.shape(0) is None and axis is None:
+        x = (*dice.shape(1, 2), *(dice.between(2, 4),) * 2)
+        axis = len(x) - 2
     axis = dice.integer(range(len(x))) if axis is None and x else axis or 0
     tail = x[axis:]
     params: list[Shape | None] = [tail if dice.chance(0.8) else under(dice, tail) for _ in request.args[1:]]
+    if request.kind == ACROSS and len(tail) > 1:
+        params[0] = (tail[-2], 1)
     attrs = {"axis": axis, "epsilon": dice.pick((0.5, 1.0, 0.0009765625)), "stash_type": 1}
     return Proposal([x, *params], dict(attrs))
 
@@ -360,16 +365,8 @@ def gemm(request: Request, dice: Dice) -> Proposal:
         inner = b[1 if second else 0] if b is not None and len(b) == 2 else dice.size()
     columns = b[0 if second else 1] if b is not None and len(b) == 2 else hint[1] if hint else dice.size()
     if c is None:
-        options: tuple[Shape, ...] = (
-            (columns,),
-            (columns,),
-            (rows, columns),
-            (1, columns),
-            (rows, 1),
-            (1,),
-            (),
-            (1, 1),
-        )
+        line, whole = (columns,), (rows, columns)
+        options: tuple[Shape, ...] = (line, line, whole, (1, columns), (rows, 1), (1,), (), (1, 1))
         c = dice.pick(options)
     attrs: dict[str, AttrValue] = {
         "transA": first, "transB": second,

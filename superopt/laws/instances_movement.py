@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from superopt.laws.instances_dice import Dice, Proposal, Request, axis_of, factors, product, under
-from superopt.laws.instances_kinds import BEYOND, COPIED, CROP, LEADING, SHORT
+from superopt.laws.instances_kinds import BEYOND, COPIED, CROP, LEADING, OTHERS, SHORT, SINGLE
 
 Shape = tuple[int, ...]
 
@@ -34,6 +34,9 @@ def _concat(request: Request, dice: Dice) -> Proposal:
                 size = base[axis]
             shape = (*base[:axis], size, *base[axis + 1 :])
         shapes.append(shape)
+    if all(shape is not None and axis < len(shape) for shape in shapes):
+        # Where it is split again, often into what it is made of.
+        dice.remember("parts", tuple(shape[axis] for shape in shapes if shape is not None))
     return Proposal(shapes, {"axis": axis})
 
 
@@ -60,6 +63,10 @@ def _split(request: Request, dice: Dice) -> Proposal:
     fresh = tuple(after - before for before, after in pairwise(bounds))
     if total % count == 0 and dice.chance(0.5):
         fresh = (total // count,) * count
+    parts = [part for part in dice.recalled("parts") if isinstance(part, tuple) and len(part) > request.output]
+    parts = [part for part in parts if sum(int(size) for size in part) == total]
+    if parts and dice.chance(0.5):
+        fresh = tuple(int(size) for size in dice.pick(parts))
     return Proposal([x], {"axis": axis, "split": fresh if min(fresh) > 0 else (total,)})
 
 
@@ -200,16 +207,29 @@ def _squeeze(request: Request, dice: Dice) -> Proposal:
         axes = axes or tuple(sorted({dice.between(0, len(base)) for _ in range(dice.between(1, 2))}))
         if out is None and dice.chance(0.5):
             base.insert(dice.between(0, len(base)), 1)
+        if request.kind == OTHERS and 1 not in base:
+            base.insert(dice.between(0, len(base)), 1)
         for axis in axes:
             base.insert(axis, 1)
         return Proposal([tuple(base)], {"axes": axes})
     ones = [axis for axis, dim in enumerate(x) if dim == 1]
     chosen = tuple(axis for axis in ones if dice.chance(0.6)) or tuple(ones)
+    if request.kind == OTHERS and len(ones) > 1:
+        # Others than were put there, where that is known.
+        others = [axis for axis in ones if (axis,) not in dice.recalled("axes1")] or ones
+        chosen = (dice.pick(others),) if dice.chance(0.7) else tuple(ones[1:])
     return Proposal([x], {"axes": chosen})
 
 
 def _unsqueeze(request: Request, dice: Dice) -> Proposal:
     x, axes, out = request.shape(0), request.ints("axes"), request.hinted
+    if request.kind == SINGLE and x is None and axes is None:
+        # Not beside the new one: of two neighbours either may be taken away.
+        met = list(dice.shape(1, 2))
+        there = dice.between(0, len(met))
+        met.insert(there, 1)
+        places = [place for place in range(len(met) + 1) if place not in (there, there + 1)]
+        return Proposal([tuple(met)], {"axes": (dice.pick(places),)})
     if x is None and out is not None:
         ones = axes or tuple(axis for axis, dim in enumerate(out) if dim == 1)
         if axes is None and len(ones) > 1 and dice.chance(0.5):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from superopt.laws.instances_dice import DTYPES, FLOATS, Dice, Proposal, Request, axes_of, axis_of, product, under
-from superopt.laws.instances_kinds import ALONG, RAISED, SMALLER
+from superopt.laws.instances_kinds import ALONG, RAISED, SMALLER, VAST
 from superopt.laws.instances_linear import LINEAR
 from superopt.laws.instances_movement import MOVEMENT
 from superopt.laws.instances_resizing import RESIZING
@@ -80,10 +80,6 @@ def _broadcast(request: Request, dice: Dice) -> Proposal:
     if request.kind == RAISED or (request.kind in (ALONG, SMALLER) and have and out):
         return Proposal(_of_kind(request.kind, known, out, dice))
     full = dice.between(0, count - 1)
-    if out[:1] == (1,) and have == [] and count == 2 and dice.chance(0.2):
-        # One element of a higher rank than what it meets.
-        pair: list[Shape | None] = [out[1:], (1,) * len(out)]
-        return Proposal(pair if full else pair[::-1])
     if len(out) > 1 and have == [] and count == 2 and dice.chance(0.1):
         # Each is stretched along the other.
         owners = [dice.between(0, 2) for _ in out]
@@ -144,11 +140,17 @@ def _cast(request: Request, dice: Dice) -> Proposal:
         to = dice.pick(_EIGHT_BITS)
     elif request.hint is None and dice.chance(0.15):
         to = dice.pick(_NARROW)
+    if request.kind == VAST:
+        to = "uint32"
     # Runtimes refuse it for others.
     saturate = dice.pick((0, 1)) if to in _EIGHT_BITS else 1
     proposal = Proposal([_fresh(request, dice)], {"to": to, "saturate": saturate, "round_mode": "up"})
     # What is no operator cannot be of a narrow type: that is asked for in vain there.
     proposal.dtypes[0] = dice.pick(_NARROW) if dice.chance(0.25) else dice.any_dtype(DTYPES)
+    if request.kind == VAST:
+        proposal.dtypes[0] = dice.pick(FLOATS[:2])
+        # Three are left over where vectors are of four.
+        proposal.shapes[0] = request.shape(0) or (dice.pick((3, 7, 11)), dice.pick((5, 9, 13)))
     return proposal
 
 

@@ -95,11 +95,14 @@ class LawResult:
         return html_text(repr(self), self.counterexample.text() if self.counterexample is not None else "")
 
 
-def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, idle: bool = True) -> LawResult:
+def check(
+    rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, idle: bool = True,
+    smallest: bool = True,
+) -> LawResult:  # fmt: skip
     """Checks all five parts on up to ``points`` instances; the same seed tries the same instances.
 
     Without ``fires`` or ``idle`` the first or the fifth part is left out, and nobody asks for the condition that a rule
-    lacks.
+    lacks. Without ``smallest`` the first counterexample is shown that was found.
     """
     untold = unvaried(rule)
     if untold is not None:
@@ -122,10 +125,10 @@ def check(rule: Rule, *, points: int = 24, seed: int = 0, fires: bool = True, id
     if finding is None:
         finding = _at_large_sizes(rule, seed)
     if finding is not None:
-        smallest = _smaller(rule, finding, seed)
-        counterexample = shown(smallest)
+        finding = _smaller(rule, finding, seed) if smallest else finding
+        counterexample = shown(finding)
         if idle and rule.rejected is None:
-            condition = excluding(rule, smallest.instance, points=points, seed=seed)
+            condition = excluding(rule, finding.instance, points=points, seed=seed)
             counterexample = replace(counterexample, excluded_by=condition)
         return LawResult(rule.name, False, tried, len(signatures), telling, (finding.part,), counterexample)
     failed: list[Part] = []

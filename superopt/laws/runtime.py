@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -35,7 +35,10 @@ def model_of(graphs: Mapping[str, TermGraph], *, typed: bool = False) -> onnx.Mo
     inputs and outputs have their shapes. The model is at ``RUNTIME_OPSET``, or at the newest where that does not have
     what an operator is to do.
     """
-    opset = opset_of(graphs.values())
+    return _model(graphs, opset_of(graphs.values()), typed=typed)
+
+
+def _model(graphs: Mapping[str, TermGraph], opset: int, *, typed: bool) -> onnx.ModelProto:
     nodes: list[onnx.NodeProto] = []
     inputs: dict[str, TensorType] = {}
     initializers: dict[str, onnx.TensorProto] = {}
@@ -153,14 +156,24 @@ class Program:
         }
 
 
+@dataclass(frozen=True)
+class _Written:
+    """Graphs by what of them is in a model that leaves shapes open: nodes, roots, and element types."""
+
+    told: tuple[object, ...]
+    graphs: Mapping[str, TermGraph] = field(compare=False)
+
+
 def program(graphs: Mapping[str, TermGraph]) -> Program:
     """The graphs, loaded."""
-    if opset_of(graphs.values()) > RUNTIME_OPSET:
-        return Program(graphs, f"NOT_IMPLEMENTED: opset {RUNTIME_OPSET} does not have what an operator is to do")
-    model = model_of(graphs)
-    if any(_may_fault(graph) for graph in graphs.values()):
-        model = trapped(model)
-    return Program(graphs, _session(model.SerializeToString()))
+    told = tuple((side, graph.nodes, graph.roots, _dtypes(graph)) for side, graph in graphs.items())
+    return Program(graphs, _session(_Written(told, graphs)))
+
+
+def _dtypes(graph: TermGraph) -> tuple[object, ...]:
+    return tuple(
+        kind.dtype if isinstance(kind, TensorType) else None if kind is None else len(kind) for kind in graph.types
+    )
 
 
 def run(graphs: Mapping[str, TermGraph], inputs: Mapping[str, Array]) -> Mapping[str, Sequence[Array]] | str:
@@ -175,8 +188,15 @@ def _may_fault(graph: TermGraph) -> bool:
 
 
 @lru_cache(maxsize=128)
-def _session(data: bytes) -> onnxruntime.InferenceSession | str:
+def _session(model: _Written) -> onnxruntime.InferenceSession | str:
+    graphs = model.graphs
+    opset = opset_of(graphs.values())
+    if opset > RUNTIME_OPSET:
+        return f"NOT_IMPLEMENTED: opset {RUNTIME_OPSET} does not have what an operator is to do"
+    made = _model(graphs, opset, typed=False)
+    if any(_may_fault(graph) for graph in graphs.values()):
+        made = trapped(made)
     try:
-        return onnxruntime.InferenceSession(data, judging_options(), providers=[CPU])
+        return onnxruntime.InferenceSession(made.SerializeToString(), judging_options(), providers=[CPU])
     except _REFUSALS as error:
         return str(error)

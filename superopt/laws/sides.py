@@ -11,11 +11,21 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from superopt.laws.error_bounds import ROUNDOFF, Bounded, Traced, bounded, few_bits, rounds_alike, rounds_each, trace
+from superopt.laws.error_bounds import (
+    ROUNDOFF,
+    Bounded,
+    Traced,
+    bounded,
+    computed_in,
+    few_bits,
+    rounds_alike,
+    rounds_each,
+    trace,
+)
 from superopt.laws.instances import Instance
 from superopt.laws.instances_content import LARGE_ROUNDS, large_integers
 from superopt.laws.runtime import Program, program
-from superopt.laws.short_types import is_short
+from superopt.laws.short_types import SHORT, is_short
 from superopt.operators import named
 from superopt.rules import Rule
 from superopt.terms import CONST, INPUT, PROJECT, TensorType, TermGraph
@@ -77,13 +87,29 @@ class Sides:
         return any(is_short(graph) for graph in sides) and all(rounds_each(graph) for graph in sides)
 
     @cached_property
+    def retyped(self) -> str | None:
+        """An operator of the left side that is computed in a short type on one side alone, and the types: a runtime
+        that lacks it there computes in a longer type anyway, and others do not."""
+        left, right = computed_in(self.instance.left), computed_in(self.right)
+        for op, dtype in sorted(right - left):
+            others = sorted(other for name, other in left if name == op)
+            if others and any(one in SHORT for one in (dtype, *others)):
+                return f"{op} is computed in {' and '.join(others)} on the left, in {dtype} on the right"
+        return None
+
+    @cached_property
     def program(self) -> Program:
         """Both sides, for the runtime."""
         return program({"left": self.instance.left, "right": self.right})
 
-    @property
+    @cached_property
+    def seed(self) -> int:
+        return zlib.crc32(self.instance.signature.encode())
+
+    @cached_property
     def generator(self) -> np.random.Generator:
-        return np.random.default_rng(zlib.crc32(self.instance.signature.encode()))
+        """The same for the same instance; one for all that is drawn, since to make one takes as long as to draw."""
+        return np.random.default_rng(self.seed)
 
     def finding(self, evidence: str, arrays: Mapping[str, Array], left: Array, right: Array) -> Verdict:
         shown = replace(self.instance, arrays=arrays)
@@ -125,9 +151,10 @@ class Sides:
             name for name, array in self.instance.arrays.items()
             if array.dtype.kind in "iu" and self.free(name) and name not in self.instance.bounds
         ]  # fmt: skip
-        generator = self.generator
-        for number in range(LARGE_ROUNDS if names else 0):
-            arrays = self.instance.arrays
+        if not names:
+            return made
+        generator, arrays = self.generator, self.instance.arrays
+        for number in range(LARGE_ROUNDS):
             made.append({**arrays, **{name: large_integers(arrays[name], generator, number) for name in names}})
         return made
 

@@ -23,24 +23,27 @@ FAR = 8.0
 
 
 def trials(
-    rule: Rule, right: TermGraph, arrays: Mapping[str, Array], free: frozenset[str], generator: np.random.Generator
-) -> Iterator[Mapping[str, Array]]:
-    """The contents with what is ``free`` among them replaced."""
+    rule: Rule, right: TermGraph, arrays: Mapping[str, Array], free: frozenset[str],
+    made: Callable[[], np.random.Generator],
+) -> Iterator[Mapping[str, Array]]:  # fmt: skip
+    """The contents with what is ``free`` among them replaced; one generator is ``made`` of all, where there is need of
+    one."""
     exact = rule.numeric == "exact"
     if exact:
-        yield {n: special(a, generator, rule.ignoring) if n in free else a for n, a in arrays.items()}
+        yield {n: special(a, made(), rule.ignoring) if n in free else a for n, a in arrays.items()}
     floats = any(array.dtype.kind == "f" for array in arrays.values())
     if exact and floats and "signed-zero" not in rule.ignoring:
-        yield {n: signed_zeros(a, generator) if n in free else a for n, a in arrays.items()}
+        yield {n: signed_zeros(a, made()) if n in free else a for n, a in arrays.items()}
     if exact and floats:
-        yield {n: at_brinks(a, generator) if n in free else a for n, a in arrays.items()}
-    if exact and sum(arrays[n].dtype.kind == "f" for n in free) > 1:
-        # Strewn in, two infinities hardly ever meet.
-        yield {n: extreme(a, generator, rule.ignoring) if n in free else a for n, a in arrays.items()}
+        yield {n: at_brinks(a, made()) if n in free else a for n, a in arrays.items()}
+    cast = any(node.op == "Cast" for node in right.nodes)
+    if exact and sum(arrays[n].dtype.kind == "f" for n in free) > (not cast):
+        # Strewn in, two infinities hardly ever meet, nor are numbers that integers do not have left over by vectors.
+        yield {n: extreme(a, made(), rule.ignoring, cast=cast) if n in free else a for n, a in arrays.items()}
     if not exact and any(node.op in GROWING for node in right.nodes):
-        yield {n: opposed(a, generator) if n in free else a for n, a in arrays.items()}
+        yield {n: opposed(a, made()) if n in free else a for n, a in arrays.items()}
     if exact:
-        yield from far_numbers(rule, arrays, free.__contains__, lambda: generator)
+        yield from far_numbers(rule, arrays, free.__contains__, made)
 
 
 def far_numbers(
@@ -71,12 +74,13 @@ def beyond(array: Array, generator: np.random.Generator, numbers: tuple[float, .
     return np.asarray(signs * generator.choice(np.asarray(near or [1.0]), array.shape), array.dtype)
 
 
-def extreme(array: Array, generator: np.random.Generator, excused: tuple[str, ...]) -> Array:
+def extreme(array: Array, generator: np.random.Generator, excused: tuple[str, ...], *, cast: bool = False) -> Array:
     """Zeros, ones and what is no number in the place of a float array's numbers, so many that any two of them meet in
-    two arrays. Anything else as it is."""
+    two arrays; for what is ``cast`` numbers beyond most integers too. Anything else as it is."""
     if array.dtype.kind != "f":
         return array
     values = [0.0, 1.0]
+    values += [1e10, -1e10] if cast and array.dtype.itemsize > 2 else []
     values += [] if "signed-zero" in excused else [-0.0]
     values += [] if "infinity" in excused else [np.inf, -np.inf]
     values += [] if "nan" in excused else [np.nan]

@@ -70,7 +70,7 @@ def with_symbol(instance: Instance, *, zero: bool) -> list[Variant]:
     size = maker.choice(sizes)
     other = maker.choice([count for count in (2, 3, 4, 5, 7) if count != size])
     typed = _typed(instance, lambda value: _resized(value, size, SYMBOL))
-    made = [_at_size(instance, typed, size, count, Dice(maker)) for count in ((other, 0) if zero else (other,))]
+    made = [_at_size(instance, typed, size, count, maker) for count in ((other, 0) if zero else (other,))]
     return [variant for variant in made if variant is not None]
 
 
@@ -81,7 +81,7 @@ def of_nothing(instance: Instance) -> list[Variant]:
     if not sizes:
         return []
     size = maker.choice(sizes)
-    made = _at_size(instance, _typed(instance, lambda value: _resized(value, size, 0)), size, 0, Dice(maker))
+    made = _at_size(instance, _typed(instance, lambda value: _resized(value, size, 0)), size, 0, maker)
     return [] if made is None else [made]
 
 
@@ -90,7 +90,7 @@ def _sizes(instance: Instance) -> list[int]:
     return sorted({dim for shape in shapes for dim in shape if isinstance(dim, int) and dim > 1})
 
 
-def _at_size(instance: Instance, typed: Variant | None, size: int, other: int, dice: Dice) -> Variant | None:
+def _at_size(instance: Instance, typed: Variant | None, size: int, other: int, maker: random.Random) -> Variant | None:
     """A typed variant where what had one size has another."""
     if typed is None or (other and typed.problem is not None):
         return typed
@@ -102,13 +102,17 @@ def _at_size(instance: Instance, typed: Variant | None, size: int, other: int, d
     if other and any(isinstance(kind, TensorType) and not kind.size for kind in left.types):
         return None
     arrays = dict(instance.arrays)
+    dice: Dice | None = None
     for name, tensor in _variables(instance).items():
         wanted = binding[name]
-        if size in (tensor.shape or ()) and isinstance(wanted, Value) and isinstance(wanted.type, TensorType):
+        if size not in (tensor.shape or ()) or not isinstance(wanted, Value) or not isinstance(wanted.type, TensorType):
+            continue
+        if not wanted.type.size:
             # Of what is empty there is but one.
-            empty = np.zeros(static(wanted.type) or (), wanted.type.dtype) if not wanted.type.size else None
-            bound = instance.bounds.get(name)
-            arrays[name] = content(wanted.type, "plain", dice, (), bound) if empty is None else empty
+            arrays[name] = np.zeros(static(wanted.type) or (), wanted.type.dtype)
+            continue
+        dice = dice or Dice(maker, np.random.default_rng(maker.getrandbits(48)))
+        arrays[name] = content(wanted.type, "plain", dice, (), instance.bounds.get(name))
     sized = replace(instance, binding=binding, arrays=arrays, left=left, signature=f"{instance.signature}\n{other}")
     problem = typed.problem
     if problem is None and typed.right is not None:
