@@ -97,9 +97,10 @@ def holds(conditions: Iterable[Expr], binding: Binding) -> bool:
         return False
 
 
-def fill(shape: Skeleton, binding: Binding) -> Filled:
-    """Every slot's node, type and constant. Raises InferenceError where ONNX would not accept a node, Unknown where an
-    attribute cannot be computed."""
+def fill(shape: Skeleton, binding: Binding, *, as_stored: bool = False) -> Filled:
+    """Every slot's node, type and constant; attributes are as a model holds them, if that is asked for, or as the rule
+    computes them. Raises InferenceError where ONNX would not accept a node, Unknown where an attribute cannot be
+    computed."""
     nodes: list[Node] = []
     types: list[ValueType] = []
     constants: list[Constant | None] = []
@@ -117,7 +118,7 @@ def fill(shape: Skeleton, binding: Binding) -> Filled:
                 value_type = infer(PROJECT, node.attrs, [types[slot.args[0]]])
             case Apply(op):
                 args = [None if arg == ABSENT else types[arg] for arg in slot.args]
-                attrs = _attributes(slot.pattern, args, binding)
+                attrs = _attributes(slot.pattern, args, binding, as_stored)
                 node = Node(op, slot.args, attrs)
                 value_type = infer(op, attrs, args, [arg != ABSENT for arg in slot.args])
             case _:
@@ -203,7 +204,7 @@ def _default_number(pattern: Number, shape: Skeleton, types: list[ValueType]) ->
     raise InferenceError("the type of a number is not known: it was to be bound")
 
 
-def _attributes(pattern: Apply, args: list[ValueType], binding: Binding) -> Attrs:
+def _attributes(pattern: Apply, args: list[ValueType], binding: Binding, as_stored: bool) -> Attrs:
     spec = operator(pattern.op)
     if spec is None:
         raise InferenceError(f"{pattern.op} has no normal form")
@@ -213,7 +214,8 @@ def _attributes(pattern: Apply, args: list[ValueType], binding: Binding) -> Attr
         if isinstance(rest, Attrs):
             values |= dict(rest.items)
     for name, expr in pattern.attrs:
-        values[name] = fitted(spec, name, _plain(evaluate(expr, binding)))
+        computed = fitted(spec, name, _plain(evaluate(expr, binding)))
+        values[name] = stored(spec, name, computed) if as_stored else computed
     for name in spec.attributes:
         if name not in values and (value := default_attribute(spec, name, args)) is not None:
             values[name] = value
@@ -242,6 +244,21 @@ def fitted(spec: Operator, name: str, value: AttrValue) -> AttrValue:
         raise Unknown(f"{spec.name}'s {name} is {value!r}, which is of another kind")
     # Of one kind, as was just asked.
     return items if isinstance(value, tuple) else items[0]  # type: ignore[return-value]
+
+
+def stored(spec: Operator, name: str, value: AttrValue) -> AttrValue:
+    """The value as a model holds it: ONNX's float attributes are float32. Raises Unknown where that has no such
+    number."""
+    if not attribute_kind(spec.name, name).startswith("FLOAT"):
+        return value
+    items = value if isinstance(value, tuple) else (value,)
+    with np.errstate(over="ignore"):
+        rounded = tuple(float(np.float32(item)) if isinstance(item, (int, float)) else item for item in items)
+    for exact, item in zip(items, rounded, strict=True):
+        if isinstance(item, float) and isinf(item) and exact != item:
+            raise Unknown(f"{spec.name}'s {name} is {value}, which float32 does not have")
+    # Of one kind, as ``value`` is.
+    return rounded if isinstance(value, tuple) else rounded[0]  # type: ignore[return-value]
 
 
 def default_attribute(spec: Operator, name: str, args: Sequence[ValueType]) -> AttrValue | None:

@@ -343,6 +343,18 @@ def test_a_given_result_is_found_again() -> None:
     assert "they compute the same terms" in pair(proto, proto)["reason"]
 
 
+def test_a_result_with_an_attribute_that_a_rule_computed_is_found_again() -> None:
+    proto = model_of(
+        "agraph (float[4] x) => (float[4] y) {\n"
+        "  three = Constant<value = float {3}>()  low = Constant<value = float {0}>()\n"
+        "  six = Constant<value = float {6}>()\n"
+        "  a = Add(x, three)  c = Clip(a, low, six)  y = Div(c, six)\n}"
+    )
+    result = optimize(proto, rules=("activations",), select="modelled").model
+    assert [node.op_type for node in result.graph.node] == ["HardSigmoid"]
+    assert pair(proto, result, rules="activations")["graphs"][0]["arrived"]
+
+
 BODIES = """agraph (float[2,4] x, bool c, int64 n) => (float[2,4] y, float[2,4] last) <float[4] s, float[4] t> {
   z = Identity(x)
   y = If (c) <

@@ -106,6 +106,22 @@ def test_attributes_bind_are_equal_or_have_their_default() -> None:
     assert [("Relu" in ops(result.egraph, root)) for root in result.egraph.roots] == [True, False]
 
 
+def test_a_float_attribute_that_a_rule_computes_or_names_is_the_one_that_models_hold() -> None:
+    build = TermsBuilder()
+    third, tenth = float(np.float32(1 / 3)), float(np.float32(0.1))
+    made = build.node("Relu", build.input("x", "float32[4]"))
+    held = build.node("LeakyRelu", build.input("y", "float32[4]"), alpha=tenth)
+    rules = (
+        "rule computed: exact\n  Relu(x) => LeakyRelu(x, alpha=1 / 3)\n"
+        "rule named: exact\n  LeakyRelu(x, alpha=0.1) => Neg(x)\n"
+        "rule beyond: exact\n  Relu(x) => LeakyRelu(x, alpha=10.0 ** 300)\n"
+    )
+    result = run(build.graph(made, held), rules)
+    alphas = {n.attrs["alpha"] for n in result.egraph.classes[result.egraph.roots[0]].nodes if n.op == "LeakyRelu"}
+    assert alphas == {third}
+    assert ops(result.egraph, result.egraph.roots[1]) == {"LeakyRelu", "Neg"}
+
+
 def test_a_bundle_of_attributes_is_carried_and_overridden() -> None:
     build = TermsBuilder()
     x = build.input("x", "float32[1,2,5,5]")
@@ -156,6 +172,22 @@ def test_what_is_constant_is_known_and_not_rewritten() -> None:
     assert root_ops(result) == {"Add", "Sub"}
     constants = [eclass for eclass in result.egraph.classes if eclass.constant]
     assert len(constants) == 4
+
+
+def test_what_has_to_vary_is_not_constant_whoever_made_it() -> None:
+    build = TermsBuilder()
+    x, gate = build.input("x", "float32[4,3]"), build.input("g", "float32[3]")
+    c, d = build.constant(np.ones(3)), build.constant(np.full(3, 2.0))
+    graph = build.graph(
+        build.node("Mul", x, gate), build.node("Mul", x, c), build.node("Mul", build.node("Mul", x, c), d)
+    )
+    rules = (
+        "rule joined: reassociates\n  Mul(Mul(x, c), d) => Mul(x, Mul(c, d))\n  only if constant(c, d)\n"
+        "rule gated: reassociates\n  Mul(x, y) => Neg(x)\n  only if varying(x, y)\n"
+    )
+    result = run(graph, rules)
+    assert [("Neg" in ops(result.egraph, root)) for root in result.egraph.roots] == [True, False, False]
+    assert result.matches["joined"]
 
 
 def test_a_star_matches_what_occurs() -> None:

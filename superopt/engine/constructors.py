@@ -26,6 +26,7 @@ PROGRAM = (
     "(constructor no-term () T)",
     "(constructor V (i64) T)",
     "(relation is-constant (T))",
+    "(relation is-varying (T))",
     "(function W (i64) T :merge old)",
     "(relation same (T T))",
     "(ruleset rs-flow)",
@@ -76,15 +77,22 @@ plan a join of that many conditions takes the engine the cube of their number, m
 
 
 def declarations(made: Constructor) -> Iterator[str]:
-    """A constructor, its provenance, and how being constant flows through it."""
+    """A constructor, its provenance, how being constant flows through it, and that what it makes varies.
+
+    What turns out to be constant, after a rule has made it as if it were not, counts as both.
+    """
     sorts = " ".join(["T"] * made.arity)
     yield f"(constructor {made.suffix} ({sorts} String) T)"
     yield f"(function from-{made.suffix} ({sorts} String) i64 :merge old)"
-    if made.constant or made.op == OPAQUE or made.op in STAYS or not 0 < made.arity <= _WIDEST_FLOW:
+    if made.constant or made.op == CONST:
         return
     args = [f"x{index}" for index in range(made.arity)]
+    node = f"({made.suffix} {' '.join([*args, 's'])})"
+    yield f"(rule ((= e {node})) ((is-varying e)) :ruleset rs-flow)"
+    if made.op == OPAQUE or made.op in STAYS or not 0 < made.arity <= _WIDEST_FLOW:
+        return
     constants = " ".join(f"(is-constant {arg})" for arg in args)
-    yield f"(rule ((= e ({made.suffix} {' '.join(args)} s)) {constants}) ((is-constant e)) :ruleset rs-flow)"
+    yield f"(rule ((= e {node}) {constants}) ((is-constant e)) :ruleset rs-flow)"
 
 
 def loops(made: Constructor) -> Iterator[str]:

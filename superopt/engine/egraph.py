@@ -294,7 +294,7 @@ class Engine:
                 path.write_text("".join(rows), encoding="utf-8")
                 self._run([f"(input load-{made.suffix} {quoted(str(path))})"])
         # The number -1 is what rows have for an argument that is not given.
-        self._run([f"(union (V {ABSENT}) {NO_TERM})", "(run rs-load 1)"])
+        self._run([f"(union (V {ABSENT}) {NO_TERM})", "(run rs-load 1)", "(run-schedule (saturate (run rs-flow)))"])
 
     def _each(self, commands: Iterable[str]) -> None:
         """Runs commands one by one: the engine's memory grows with the square of a text's length, and rules are

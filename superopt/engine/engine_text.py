@@ -189,6 +189,7 @@ def _left(variant: Variant) -> tuple[list[str], list[Field], list[str], dict[Con
         fields.append(Field("key", name))
         texts.append(f"c-{_word(name)}")
     body += [f"(is-constant t-{_word(name)})" for name in variant.constant]
+    body += [f"(is-varying t-{_word(name)})" for name in variant.varying]
     return body, fields, texts, used
 
 

@@ -10,7 +10,7 @@ from superopt.engine.variants import Variant
 from superopt.errors import InferenceError
 from superopt.expressions import Binding, Bound, evaluate
 from superopt.forms import expressible
-from superopt.instantiate import Filled, fill, holds, number_matches, skeleton
+from superopt.instantiate import Filled, fill, holds, number_matches, skeleton, stored
 from superopt.operators import available, operator
 from superopt.rules import Apply, Expr, Number, Var
 from superopt.shapes import join
@@ -53,7 +53,7 @@ def answer(variant: Variant, match: Match, opset: int) -> Filled | Clash | None:
         binding = bind(variant, match)
         if binding is None or not holds(variant.python, binding):
             return None
-        filled = fill(variant.right, binding)
+        filled = fill(variant.right, binding, as_stored=True)
     except (Unknown, InferenceError):
         return None
     for slot, node in zip(variant.right.slots, filled.nodes, strict=True):
@@ -115,7 +115,7 @@ def bind(variant: Variant, match: Match) -> Binding | None:
         constant = name in variant.constant
         known = match.content.get(name)
         binding[name] = Value(match.types[name], constant, known.load if known is not None else None)
-    later: list[tuple[Expr, AttrValue | Attrs]] = []
+    later: list[tuple[Apply, str, AttrValue]] = []
     slots = skeleton(variant.rule.left).slots
     for index, slot in enumerate(slots):
         if isinstance(slot.pattern, Number):
@@ -129,8 +129,8 @@ def bind(variant: Variant, match: Match) -> Binding | None:
             and not _bind_attributes(slot.pattern, match.attrs[index], binding, later)
         ):
             return None
-    for expr, value in later:
-        if not _same(evaluate(expr, binding), value):
+    for pattern, name, value in later:
+        if not _same(_as_stored(pattern, name, evaluate(dict(pattern.attrs)[name], binding)), value):
             return None
     return binding
 
@@ -147,8 +147,16 @@ def attribute_text(pattern: Apply) -> str | None:
         value = spec.default(name) if expr is None else _literal(expr.tree)
         if value is None or (expr is None and name in trivial and name not in spec.defaults):
             return None
-        values[name] = value
+        values[name] = stored(spec, name, value)
     return Attrs.of(values).text
+
+
+def _as_stored(pattern: Apply, name: str, value: object) -> object:
+    """The value of an attribute as models hold it, where it is one."""
+    spec = operator(pattern.op)
+    if spec is None or not isinstance(value, (int, float, tuple)):
+        return value
+    return stored(spec, name, value)
 
 
 def _literal(tree: ast.expr) -> AttrValue | None:
@@ -159,7 +167,7 @@ def _literal(tree: ast.expr) -> AttrValue | None:
 
 
 def _bind_attributes(
-    pattern: Apply, attrs: Attrs, binding: dict[str, Bound], later: list[tuple[Expr, AttrValue | Attrs]]
+    pattern: Apply, attrs: Attrs, binding: dict[str, Bound], later: list[tuple[Apply, str, AttrValue]]
 ) -> bool:
     spec = operator(pattern.op)
     if spec is None:
@@ -173,7 +181,7 @@ def _bind_attributes(
         elif isinstance(expr.tree, ast.Name) and expr.tree.id not in binding:
             binding[expr.tree.id] = value
         else:
-            later.append((expr, value))
+            later.append((pattern, name, value))
     # A variable that an expression binds to an attribute must be there: no default stands in for it.
     for name in named:
         if name not in attrs:

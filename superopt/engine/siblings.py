@@ -264,7 +264,7 @@ def _attempt(rule: Rule, chosen: Mapping[int, Member], egraph: EGraph) -> Siblin
         if not holds((*expanded.when, *expanded.only_if), binding):
             return None
         shape = skeleton(expanded.right)
-        filled = fill(shape, binding)
+        filled = fill(shape, binding, as_stored=True)
         for root, number in zip(shape.roots, chosen, strict=True):
             join(egraph.classes[number].type, filled.types[root])
     except (Unknown, InferenceError):

@@ -25,8 +25,8 @@ class Variant:
     """A rule with its stars expanded and its commutative operands in one order.
 
     ``python`` are the conditions that Python must answer; ``constant`` the variables that must be constant, ``read``
-    those whose content must be known (both are matched natively). ``right`` is the skeleton of the right side.
-    ``among_constants``: the left side's operators are applied to constants alone.
+    those whose content must be known, ``varying`` those that must not be constant (all are matched natively). ``right``
+    is the skeleton of the right side. ``among_constants``: the left side's operators are applied to constants alone.
     """
 
     rule: Rule
@@ -36,6 +36,7 @@ class Variant:
     variables: tuple[str, ...]
     right: Skeleton
     among_constants: bool = False
+    varying: tuple[str, ...] = ()
 
 
 def variants(rule: Rule, arities: Mapping[str, frozenset[int]]) -> list[Variant]:
@@ -219,19 +220,23 @@ def _variant(rule: Rule) -> Variant:
     variables = tuple(slot.pattern.name for slot in slots if isinstance(slot.pattern, Var))
     python: list[Expr] = []
     constant: dict[str, None] = {}
+    varying: dict[str, None] = {}
     read: dict[str, None] = {}
     for condition in (*rule.when, *rule.only_if):
-        names = _constant_call(condition.tree, variables)
-        if names is None:
-            python.append(condition)
-        else:
+        names = _called_about(condition.tree, "constant", variables)
+        moving = _called_about(condition.tree, "varying", variables)
+        if names is not None:
             constant |= dict.fromkeys(names)
+        elif moving is not None:
+            varying |= dict.fromkeys(moving)
+        else:
+            python.append(condition)
     right = skeleton(rule.right)
     made = [expr for slot in right.slots for expr in _expressions(slot.pattern)]
     attrs = [expr for slot in slots for expr in _expressions(slot.pattern)]
     for expr in (*python, *made, *attrs):
         read |= dict.fromkeys(_read_names(expr.tree, variables))
-    return Variant(rule, tuple(python), tuple(constant), tuple(read), variables, right)
+    return Variant(rule, tuple(python), tuple(constant), tuple(read), variables, right, varying=tuple(varying))
 
 
 def _expressions(pattern: Pattern) -> list[Expr]:
@@ -241,9 +246,10 @@ def _expressions(pattern: Pattern) -> list[Expr]:
     return [expr] if isinstance(expr, Expr) else []
 
 
-def _constant_call(tree: ast.expr, variables: Sequence[str]) -> list[str] | None:
-    """The variables of a ``constant(x, ...)``, or None where the condition is something else."""
-    if not isinstance(tree, ast.Call) or not _calls_constant(tree):
+def _called_about(tree: ast.expr, function: str, variables: Sequence[str]) -> list[str] | None:
+    """The variables of a ``constant(x, ...)``, or of another such function, or None where the condition is something
+    else."""
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.func.id != function:
         return None
     if not all(isinstance(arg, ast.Name) for arg in tree.args):
         return None
