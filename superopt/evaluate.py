@@ -124,6 +124,11 @@ class Runner:
                 timer.cancel()
         return {name: _plain(result) for name, result in zip(self.outputs, results, strict=True)}
 
+    def dares(self, feed: Feed) -> bool:
+        """Whether the feed can be run at all: one without elements must be tried in a process of its own first, to
+        which not every model can be sent."""
+        return not is_empty(feed) or _cannot_be_sent(self._model, feed) is None
+
     def check_unseen(self, feed: Feed) -> None:
         """Raises EvaluationError where it takes far too much memory, or very long, to run a feed of sizes that nobody
         asked for: tried in a process of its own where ONNX does not infer the sizes of all values, and the inputs are

@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import superopt
+from superopt.evaluate import is_empty
 from superopt.inputs.sample import sample
 from superopt.lowering.lower import lower
 from superopt.models.model import Model, load
@@ -520,6 +521,16 @@ def test_what_fails_on_an_empty_batch_alone_is_told_apart() -> None:
     wrong = verify(whole, reshaped([0, 4], [0, 2, 2, 1]), feeds)
     assert not wrong.agree
     assert not wrong.on_empty
+
+
+def test_a_result_too_large_to_be_tried_on_an_empty_batch_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    one = model_of(nodes, {"w": np.full(4, 3, np.float32)}, ["batch", 4])
+    feeds = sample(one, edge_sizes=True)
+    assert any(is_empty(feed) for feed in feeds.values)
+    monkeypatch.setattr("superopt.evaluate._MOST_TRIED", 0)
+    assert verify(one, model_of(nodes, {"w": np.full(4, 3, np.float32)}, ["batch", 4]), feeds).agree
+    assert not verify(one, model_of(nodes, {"w": np.full(4, 2, np.float32)}, ["batch", 4]), feeds).agree
 
 
 def test_a_rule_that_fails_on_an_empty_batch_alone_is_left_out() -> None:

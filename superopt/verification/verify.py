@@ -164,9 +164,15 @@ class _Judge:
         return self._other_bits(plain, optimized) if self.exact else self._too_far(plain, optimized)
 
     def on_empty(self, runner: Runner | TermRunner, places: Sequence[int]) -> dict[str, str]:
-        """What speaks against it on inputs without elements: that it does not run there, or other outputs."""
+        """What speaks against it on inputs without elements: that it does not run there, or other outputs. Where it is
+        too large to be tried on such, which the original was not, nothing does."""
+        feeds = {place: self.evidence.feeds[place] for place in places}
         try:
-            found = {place: runner.run(self.evidence.feeds[place]) for place in places}
+            found = {
+                place: runner.run(feed)
+                for place, feed in feeds.items()
+                if isinstance(runner, TermRunner) or runner.dares(feed)
+            }
         except EvaluationError as error:
             return {next(iter(self.evidence.outputs[0])): f"on inputs without elements: {error}"}
         return self.problems(found, None)
