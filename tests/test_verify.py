@@ -524,13 +524,15 @@ def test_what_fails_on_an_empty_batch_alone_is_told_apart() -> None:
 
 
 def test_a_result_too_large_to_be_tried_on_an_empty_batch_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
-    one = model_of(nodes, {"w": np.full(4, 3, np.float32)}, ["batch", 4])
-    feeds = sample(one, edge_sizes=True)
+    def scaled(by: float) -> Model:
+        return model_of([helper.make_node("Mul", ["x", "w"], ["y"])], {"w": np.full(4, by, np.float32)}, ["batch", 4])
+
+    feeds = sample(scaled(3), edge_sizes=True)
     assert any(is_empty(feed) for feed in feeds.values)
+    evidence = gather(scaled(3), feeds)
     monkeypatch.setattr("superopt.evaluate._MOST_TRIED", 0)
-    assert verify(one, model_of(nodes, {"w": np.full(4, 3, np.float32)}, ["batch", 4]), feeds).agree
-    assert not verify(one, model_of(nodes, {"w": np.full(4, 2, np.float32)}, ["batch", 4]), feeds).agree
+    assert verify(scaled(3), scaled(3), feeds, evidence=evidence).agree
+    assert not verify(scaled(3), scaled(2), feeds, evidence=evidence).agree
 
 
 def test_a_rule_that_fails_on_an_empty_batch_alone_is_left_out() -> None:
