@@ -129,11 +129,11 @@ def fill(shape: Skeleton, binding: Binding, *, as_stored: bool = False) -> Fille
     return Filled(tuple(nodes), tuple(types), tuple(constants))
 
 
-def instantiate(patterns: Sequence[Pattern], binding: Binding) -> TermGraph:
-    """The patterns under a binding as a graph; variables are ``Input`` nodes by their names. Raises as ``fill``
-    does."""
+def instantiate(patterns: Sequence[Pattern], binding: Binding, *, as_stored: bool = False) -> TermGraph:
+    """The patterns under a binding as a graph; variables are ``Input`` nodes by their names. Attributes are as for
+    ``fill``, and it raises as that does."""
     shape = skeleton(tuple(patterns))
-    filled = fill(shape, binding)
+    filled = fill(shape, binding, as_stored=as_stored)
     nodes: list[Node] = []
     types: list[ValueType] = []
     place: list[int] = []

@@ -13,13 +13,22 @@ from superopt.models.model import Model
 from superopt.report import Report
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """The result of ``optimize``: ``save`` it, or take the message; ``report`` is the JSON document."""
 
     optimized: Model
     report: Report
     external_data: str = "same"
+
+    def __repr__(self) -> str:
+        nodes, cost = self.report["nodes"], self.report["cost"]
+        verdict = self.report["verified_by"] if self.report["verified"] else "no, this is the original"
+        return (
+            f"<{self.report['source']}: {nodes['before']} -> {nodes['after']} nodes, cost ({cost['model']}) "
+            f"{cost['before']:.4g} -> {cost['after']:.4g} {cost['unit']}; "
+            f"rules: {', '.join(self.report['rules_used']) or 'none'}; verified: {verdict}>"
+        )
 
     @cached_property
     def model(self) -> onnx.ModelProto:

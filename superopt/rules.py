@@ -331,6 +331,10 @@ class RuleSet:
                 return rule
         raise OptionError(f"no rule is named {name}")
 
+    def __contains__(self, rule: object) -> bool:
+        """Whether a rule is among these, or one of this name."""
+        return rule in self.rules or any(one.name == rule for one in self.rules)
+
     def __add__(self, other: RuleSet) -> RuleSet:
         """Both sets' rules; a rule that stands in both, alike, stands once. Raises ``OptionError``."""
         if not isinstance(other, RuleSet):
@@ -374,6 +378,10 @@ class RuleSet:
         ``OptionError``."""
         known = {name for rule in self.rules for name in (rule.name, _family(rule))}
         meant: set[str] = set()
+        names = tuple(names)
+        for name in names:
+            if not isinstance(name, str):
+                raise OptionError(f"{name!r} is no name, expected one of a rule, a family or a file")
         for name in dict.fromkeys(names):
             found = {name} if name in known else {rule.name for rule in self.rules if _stem(rule) == name}
             if not found:

@@ -134,6 +134,7 @@ def test_rules_are_checked_by_name_too() -> None:
         (lambda: superopt.load_rules(None), "None is no rule set"),  # type: ignore[arg-type]
         (lambda: superopt.RuleSet() + None, "None is no rule set, expected a RuleSet"),  # type: ignore[operator]
         (lambda: superopt.RuleSet() + "default", "'default' is no rule set, expected a RuleSet"),  # type: ignore[operator]
+        (lambda: superopt.load_rules("identity").without(superopt.Rule), "is no name, expected one of a rule"),  # type: ignore[arg-type]
         (lambda: superopt.extract(None), "saturated: None is no e-graph, expected"),  # type: ignore[arg-type]
         (lambda: superopt.cost(onnx.ModelProto(), 3), "cost: 3 is no cost model"),  # type: ignore[arg-type]
     ],
@@ -167,6 +168,11 @@ def test_what_a_notebook_shows_is_short(model: onnx.ModelProto) -> None:
     assert "7 -> 9 e-nodes" in repr(saturated)
     assert "merge-two-scales 1" in repr(saturated)
     assert "4 -> 2" in repr(superopt.extract(saturated, "nodes"))
+    result = superopt.optimize(model, rules=superopt.parse_rules(TWO_SCALES), select="modelled", cost="nodes")
+    assert repr(result) == (
+        f"<{result.report['source']}: 4 -> 2 nodes, cost (nodes) 4 -> 2 nodes; rules: merge-two-scales; "
+        f"verified: {result.report['verified_by']}>"
+    )
 
 
 def test_a_notebook_gets_small_tables_in_which_all_is_escaped(model: onnx.ModelProto) -> None:
@@ -200,6 +206,10 @@ def test_rule_sets_add_and_restrict() -> None:
     assert both.only("merge-two-scales") == mine
     assert both.without("merge-two-scales") == identity
     assert both + mine == both
+    assert "merge-two-scales" in both
+    assert mine.rules[0] in both
+    assert "merge-two-scales" not in identity
+    assert mine.rules[0] not in identity
 
 
 def test_what_a_law_came_to_prints_as_a_line_or_two() -> None:

@@ -320,3 +320,5 @@ def test_bad_input_is_one_line(folder: Path) -> None:
         experiment(grid(folder), folder / "file", workers=ALONE)
     with pytest.raises(OptionError, match="backend: none-such"):
         experiment(grid(folder), folder / "out", workers=Workers(2, "none-such"))
+    with pytest.raises(OptionError, match="backend: multiprocessing cannot run the engines, expected loky"):
+        experiment(grid(folder), folder / "out", workers=Workers(2, "multiprocessing"))

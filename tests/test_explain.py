@@ -341,6 +341,8 @@ def test_a_given_result_is_found_again() -> None:
     assert all(line.endswith(" = Conv(...)") for line in missing["missing"])
     assert "no way leads to" in missing["reason"]
     assert "they compute the same terms" in pair(proto, proto)["reason"]
+    wrong = parse("rule not-so: exact\n  Relu(x) => x\n")
+    assert "; left out: not-so: its law fails: agrees" in pair(proto, result, rules=wrong)["reason"]
 
 
 def test_a_result_with_an_attribute_that_a_rule_computed_is_found_again() -> None:

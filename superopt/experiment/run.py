@@ -161,6 +161,9 @@ def _configured(workers: Workers) -> AbstractContextManager[object]:
     """The backend of the workers, for as long as they are used."""
     if workers.backend is None:
         return nullcontext()
+    if workers.backend == "multiprocessing":
+        # It copies this process without the threads of onnxruntime and egglog, for which the copies wait for ever.
+        raise OptionError("backend: multiprocessing cannot run the engines, expected loky, threading or dask, say")
     try:
         made: AbstractContextManager[object] = joblib.parallel_config(backend=workers.backend)
         return made

@@ -130,7 +130,7 @@ def _of_clash(applications: Applications) -> GuiltyRegion | None:
         if binding is None:
             continue
         left = instantiate(variant.rule.left, binding)
-        right = instantiate(variant.rule.right, binding)
+        right = instantiate(variant.rule.right, binding, as_stored=True)
         return GuiltyRegion(
             rule=name, where=(), model=model_of({"left": left}, typed=True),
             both=model_of({"left": left, "right": right}, typed=True), evidence=_types(clash), arrays={}, left=None,

@@ -71,7 +71,7 @@ def explain_pair(original: Model, new: Model, options: Options, clock: Clock) ->
         raise ModelError(f"{new.label}: {difference}, expected a result of {original.label}")
     with clock.stage("rules"):
         named, cost_model = rules_of(options), cost_model_of(options)
-        rules, _ = (named, ()) if options.trust_rules else lawful(named)
+        rules, refuted = (named, ()) if options.trust_rules else lawful(named)
     with clock.stage("sample"):
         sizes = sizes_of(feeds_of(original, options))
     with clock.stage("lower"):
@@ -88,7 +88,8 @@ def explain_pair(original: Model, new: Model, options: Options, clock: Clock) ->
     astray = [led for led in found if led.way is None]
     if astray:
         missing = tuple(line for led in astray for line in led.missing)
-        return unexplained(original.label, new.label, astray[0].reason, missing)
+        without = "".join(f"; left out: {one['rule']}: {one['because']}" for one in refuted)
+        return unexplained(original.label, new.label, astray[0].reason + without, missing)
     ways = [led.way for led in found if led.way is not None]
     before = sum(graph_cost(way.search.graph, cost_model, sizes).total for way in ways)
     document = explained(

@@ -104,7 +104,7 @@ def tried(wrong: Wrong, arrays: Mapping[str, Array], opset: int) -> Wrong | None
         binding = bind(variant, match)
         if filled is None or isinstance(filled, Clash) or binding is None:
             return None
-        after = instantiate(variant.rule.right, binding)
+        after = instantiate(variant.rule.right, binding, as_stored=True)
         unread = frozenset(arrays) - frozenset(content) - wrong.constant
         if variant.rule.numeric == "exact":
             # Bits are compared on values that are drawn where none are given for good: here, these are.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from superopt.engine.eclasses import EGraph
 from superopt.engine.saturate import Limits, saturate
+from superopt.instantiate import instantiate
 from superopt.laws.instances import Instance
 from superopt.laws.runtime import opset_of
 from superopt.models.tensors import constant_of_array
@@ -17,7 +18,7 @@ LIMITS = Limits(nodes=2000, iterations=2)
 def fires(rule: Rule, instance: Instance) -> bool:
     """Whether one step of this rule alone makes the right side of the instance equal to the left."""
     left = _closed(instance.left, instance)
-    right = _closed(instance.right(), instance)
+    right = _closed(instantiate(instance.rule.right, instance.binding, as_stored=True), instance)
     saturation = saturate(left, RuleSet((rule,)), LIMITS, opset_of((left, right)))
     return _holds(saturation.egraph, right)
 
