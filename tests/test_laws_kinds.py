@@ -14,22 +14,29 @@ from superopt.laws.instances_clues import applications
 from superopt.laws.instances_kinds import (
     ACROSS,
     ALONG,
+    ASKEW,
     BEYOND,
     COPIED,
     CROP,
     EVEN,
     GAPS,
+    GROWN,
     KINDS,
     LEADING,
+    LOWER,
     OTHERS,
     OVERHANG,
     RAISED,
     REMAINDER,
     ROOT,
     SMALLER,
+    SOLE,
+    STEPS,
+    STRIDED,
     VAST,
     VECTOR_BEFORE,
     VECTOR_BEHIND,
+    VECTORS,
     Turns,
 )
 from superopt.rules import Rule
@@ -86,6 +93,31 @@ WRONG = {
         "exact\n GlobalMaxPool(MaxPool(x, **a)) => GlobalMaxPool(x)\n"
         " when unpadded(a.pads), a.strides == a.kernel_shape, a.ceil_mode == 0, all(d == 1 for d in a.dilations)"
     ),
+    "space between the taps along one axis that is forgotten": (
+        "reassociates\n AveragePool(x, dilations=q, **r) => AveragePool(x, dilations=(1, 1), **r)\n"
+        " when len(r.kernel_shape) == 2"
+    ),
+    "space between the taps along the one axis that has several": (
+        "reassociates\n MaxPool(x, **a) => MaxPool(x, **a, dilations=(1, 1))\n"
+        " when len(a.kernel_shape) == 2, a.kernel_shape[0] == 1"
+    ),
+    "steps of what is otherwise a product": (
+        "reassociates\n Conv(x, w, b, **a) => Add(Mul(x, Reshape(w, shape=column(dim(w, 0), rank(w) - 1))),"
+        " Reshape(b, shape=column(dim(w, 0), rank(w) - 1)))\n"
+        " when all(k == 1 for k in kernel(w)), unpadded(a.pads), dim(w, 1) == 1, dim(x, 1) == dim(w, 0)"
+    ),
+    "steps of a Slice that are forgotten": (
+        "exact\n Gather(Slice(x, axes=h, starts=b, ends=e, steps=t), c, axis=h[0])"
+        " => Gather(x, Add(c, scalar(b[0], like=c)), axis=h[0])\n when len(h) == 1, b[0] >= 0, at_least(c, 0)"
+    ),
+    "a shape of a lower rank": "exact\n Expand(x, shape=s) => x\n when len(s) < rank(x)",
+    "an epsilon that is none of a model's": (
+        "reassociates\n LayerNormalization(x, s, b, **a) => LayerNormalization(x, s, b, **a, epsilon=0.0009765625)\n"
+        " when a.epsilon < 0.001"
+    ),
+    "an epsilon that is forgotten": (
+        "reassociates\n GroupNormalization(x, s, b, epsilon=e, **a) => GroupNormalization(x, s, b, epsilon=0.5, **a)"
+    ),
 }
 """Rules that are wrong for one kind of operands alone."""
 
@@ -127,6 +159,22 @@ USUALLY = {
         " => MatMul(RMSNormalization(x, ones(dim(x, -1), like=x), axis=j, **a),"
         " Mul(w, Reshape(s, shape=(size(s), 1))))\n"
         " when rank(w) >= 2, along(s, -2, rank(x), dim(x, -1))\n only if constant(s, w), known(s), precise(x)"
+    ),
+    "what is grown behind the last step": (
+        "reassociates\n ConvTranspose(x, w, b, **a) => ConvTranspose(x, w, b, **a, output_padding=(0,))\n"
+        " when rank(w) == 3"
+    ),
+    "space between taps, turned": (
+        "reassociates\n Conv(Transpose(x, perm=(0, 1, 3, 2)), Transpose(w, perm=(0, 1, 3, 2)), b, **a)"
+        " => Transpose(Conv(x, w, b, **a), perm=(0, 1, 3, 2))\n"
+        " when a.strides[0] == a.strides[1], a.pads[0] == a.pads[1], a.pads[2] == a.pads[3]"
+    ),
+    "one place beside several": (
+        "reassociates\n Add(ConvTranspose(x, w, b, **a), ConvTranspose(x, u, c, **a))"
+        " => ConvTranspose(x, Add(w, u), Add(b, c), **a)"
+    ),
+    "a constant of rank 1 beside two vectors": (
+        "reassociates\n MatMul(Mul(x, c), y) => Mul(MatMul(x, y), c)\n when single(c), rank(c) <= 1"
     ),
     "a size that is copied of fewer": "exact\n Reshape(Flatten(x, axis=k), shape=t) => Reshape(x, shape=t)",
 }
@@ -178,18 +226,33 @@ def kinds_of(op: str, one: Instance) -> set[str]:
         return {ACROSS} if scale.shape == (x.shape[-1], 1) and x.shape[-1] != 1 else set()
     if op == "Slice" and isinstance(attrs, Attrs) and isinstance(x, Value):
         ends = dict(zip(attrs["axes"], attrs["ends"], strict=True))  # type: ignore[arg-type]
-        return {BEYOND} if any(end > x.shape[axis] for axis, end in ends.items()) else set()  # type: ignore[index]
-    if op.startswith("Conv") and isinstance(attrs, Attrs):
-        taps = one.arrays["w"].shape[2:]
-        return {GAPS} if max(taps) > 1 and max(attrs["dilations"]) > 1 else set()  # type: ignore[type-var, arg-type]
+        beyond = any(end > x.shape[axis] for axis, end in ends.items())  # type: ignore[call-overload]
+        strided = any(step == 2 for step in attrs["steps"])  # type: ignore[union-attr]
+        return {kind for kind, here in ((BEYOND, beyond), (STRIDED, strided)) if here}
+    if op == "Expand" and isinstance(attrs, Attrs) and isinstance(x, Value):
+        return {LOWER} if len(attrs["shape"]) < len(x.shape) else set()  # type: ignore[arg-type]
+    if op.startswith("Conv") and isinstance(attrs, Attrs) and isinstance(x, Value):
+        return _convolution_kinds(one.arrays["w"].shape[2:], attrs, x)
     if isinstance(attrs, Attrs) and isinstance(x, Value):
         return _window_kinds(x, attrs)
     if op == "MatMul" and isinstance(x, Value) and isinstance(y, Value):
-        return {kind for kind, part in ((VECTOR_BEFORE, x), (VECTOR_BEHIND, y)) if part.rank == 1}
+        found = {kind for kind, part in ((VECTOR_BEFORE, x), (VECTOR_BEHIND, y)) if part.rank == 1}
+        return found if len(found) < 2 else {VECTORS}
     exponents, bases = one.arrays["y"], np.asarray(one.arrays["x"], np.float64)
     if not exponents.size or not np.any(bases < 0):
         return set()
     return {kind for kind, number in ((EVEN, 2.0), (ROOT, 0.5)) if (exponents == number).all()}
+
+
+def _convolution_kinds(taps: tuple[int, ...], attrs: Attrs, x: Value) -> set[str]:
+    strides, dilations, pads = (np.asarray(attrs[name]) for name in ("strides", "dilations", "pads"))
+    gaps = int(np.sum((np.asarray(taps) > 1) & (dilations > 1)))
+    plain = not pads.any() and max(dilations) == 1
+    found = {GAPS} if gaps else set()
+    found |= {ASKEW} if gaps == 1 and min(dilations) == 1 and max(strides) == 1 and not pads.any() else set()
+    found |= {STEPS} if plain and min(strides) > 1 else set()
+    found |= {GROWN} if any(attrs.get("output_padding", ())) else set()  # type: ignore[arg-type]
+    return found | ({SOLE} if set(taps) == {1} and x.shape[2:] == (3,) * len(taps) and pads.all() else set())
 
 
 def _window_kinds(x: Value, attrs: Attrs) -> set[str]:
@@ -202,7 +265,8 @@ def _window_kinds(x: Value, attrs: Attrs) -> set[str]:
         left = (int(size or 0) + around - (taps - 1) * gap - 1) % step
         found |= {OVERHANG if attrs["ceil_mode"] else REMAINDER} if left else set()
         found |= {GAPS} if taps > 1 and gap > 1 else set()
-    return found
+    uneven = sorted(dilations)[:2] == [1, 2]  # type: ignore[arg-type]
+    return found | ({ASKEW} if uneven and GAPS in found else set())
 
 
 ALONE = {op: set(kinds) - {ALONG, SMALLER, RAISED} for op, kinds in KINDS.items()}

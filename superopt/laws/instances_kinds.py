@@ -10,22 +10,26 @@ from dataclasses import dataclass, field, replace
 from superopt.operators import named
 from superopt.rules import Apply, Var
 
-VECTOR_BEFORE, VECTOR_BEHIND = "vector before", "vector behind"
-REMAINDER, OVERHANG, GAPS = "remainder", "overhang", "gaps"
+VECTOR_BEFORE, VECTOR_BEHIND, VECTORS = "vector before", "vector behind", "vectors"
+REMAINDER, OVERHANG, GAPS, ASKEW = "remainder", "overhang", "gaps", "askew"
+STEPS, GROWN, SOLE, SEVERAL = "steps", "grown", "sole", "several"
 EVEN, ROOT = "even", "root"
 CROP, GROW = "crop", "grow"
 ALONG, SMALLER, RAISED = "along", "smaller", "raised"
 COPIED, BEYOND, SHORT, LEADING = "copied", "beyond", "short", "leading"
+STRIDED, LOWER = "strided", "lower"
 OTHERS, SINGLE = "others", "single"
 ACROSS, VAST = "across", "vast"
 
 KINDS: Mapping[str, tuple[str, ...]] = {
-    "MatMul": (VECTOR_BEHIND, VECTOR_BEFORE),
-    # Elements behind the last window, a last window that is not full, and windows between whose taps there is space.
-    "AveragePool": (REMAINDER, OVERHANG),
-    "LpPool": (REMAINDER, OVERHANG),
-    "MaxPool": (REMAINDER, OVERHANG, GAPS),
-    **dict.fromkeys(("Conv", "ConvTranspose"), (GAPS,)),
+    "MatMul": (VECTORS, VECTOR_BEHIND, VECTOR_BEFORE),
+    # Elements behind the last window, a last window that is not full, and windows between whose taps there is space,
+    # along all axes or along one that alone has several taps.
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), (ASKEW, REMAINDER, OVERHANG, GAPS)),
+    # Steps of windows that are in all else the plainest, sizes that are grown behind the last step, and one place alone
+    # where other windows have more.
+    "Conv": (ASKEW, STEPS, GAPS),
+    "ConvTranspose": (SOLE, GROWN, ASKEW, GAPS),
     # Pads below zero take away.
     "Pad": (CROP,),
     # Single elements of a higher rank than what they meet, operands that vary along one axis alone, and axes along
@@ -33,9 +37,11 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(named(lambda form: form.shaped == "broadcast"), (RAISED, ALONG, SMALLER)),
     # Exponents that lose the sign of a number, or have no value for it.
     "Pow": (EVEN, ROOT),
-    # Shapes that copy sizes, and ends behind the last element.
+    # Shapes that copy sizes, ends behind the last element, and elements that are left out between others.
     "Reshape": (COPIED,),
-    "Slice": (BEYOND,),
+    "Slice": (BEYOND, STRIDED),
+    # A shape of a lower rank than what it is to fit.
+    "Expand": (LOWER,),
     # Axes that change places before others that do not.
     "Transpose": (LEADING,),
     # Axes of one element beside those that are taken away.
@@ -47,7 +53,9 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 }
 """The kinds of each operator that has some."""
 
-_OPPOSITE = {(CROP, "Pad"): GROW, (BEYOND, "Slice"): SHORT, (OTHERS, "Unsqueeze"): SINGLE}
+_OPPOSITE = {
+    (CROP, "Pad"): GROW, (BEYOND, "Slice"): SHORT, (OTHERS, "Unsqueeze"): SINGLE, (SOLE, "ConvTranspose"): SEVERAL,
+}  # fmt: skip
 
 _EXPONENTS: Mapping[str, float] = {EVEN: 2.0, ROOT: 0.5}
 _BASES = (-2.0, 3.0, -0.5, 0.25)
@@ -109,7 +117,7 @@ class Turns:
 
 def kind_at(site: Apply | None, kind: str | None, pattern: Apply) -> str | None:
     """The kind that an operator is to be of where the one at ``site`` is of this kind: what one Pad takes away another
-    adds, and where one Slice ends behind the last element another leaves some."""
+    adds, where one Slice ends behind the last element another leaves some, and of two windows one has several taps."""
     if kind is None or pattern is site:
         return kind
     return _OPPOSITE.get((kind, pattern.op))

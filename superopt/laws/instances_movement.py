@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from superopt.laws.instances_dice import Dice, Proposal, Request, axis_of, factors, product, under
-from superopt.laws.instances_kinds import BEYOND, COPIED, CROP, LEADING, OTHERS, SHORT, SINGLE
+from superopt.laws.instances_kinds import BEYOND, COPIED, CROP, LEADING, LOWER, OTHERS, SHORT, SINGLE, STRIDED
 
 Shape = tuple[int, ...]
 
@@ -90,6 +90,8 @@ def _slice(request: Request, dice: Dice) -> Proposal:
         or tuple(axis for axis in range(len(x)) if dice.chance(0.5))
         or (dice.between(0, len(x) - 1),)
     )
+    if request.kind == STRIDED and request.shape(0) is None:
+        x, out = tuple(max(dim, 4) if axis in axes else dim for axis, dim in enumerate(x)), None
     starts, ends, steps = [], [], []
     for axis in axes:
         size = x[axis] if axis < len(x) else 1
@@ -111,6 +113,8 @@ def _slice(request: Request, dice: Dice) -> Proposal:
             start = dice.between(0, end - 1)
         if request.kind == BEYOND and step > 0:
             end = size + dice.between(1, size)
+        if request.kind == STRIDED:
+            start, end, step = dice.pick((0, 0, 1)), size, 2
         starts.append(start)
         ends.append(end)
         steps.append(step)
@@ -293,6 +297,12 @@ def _matching(dice: Dice, x: Shape, out: Shape) -> Shape | None:
 def _expand(request: Request, dice: Dice) -> Proposal:
     shape = request.ints("shape") or request.hinted
     x = request.shape(0)
+    if (request.kind == LOWER or dice.chance(0.1)) and "shape" not in request.attrs:
+        # The last axes alone are named, some of which are stretched.
+        kept = () if x is None else x[dice.between(1, len(x)) :]
+        shape = dice.shape(1, 3) if x is None else tuple(dice.size() if dim == 1 else dim for dim in kept)
+        x = x if x is not None else (dice.size(), *(1 if dice.chance(0.6) else dim for dim in shape))
+        return Proposal([x], {"shape": tuple(1 if dice.chance(0.2) else dim for dim in shape)})
     if x is None:
         shape = shape or dice.shape(0, 4)
         x = under(dice, shape)
