@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from superopt.laws.instances_clues import clues_of, parts_of
-from superopt.laws.instances_content import opposed, signed_zeros, special
+from superopt.laws.instances_clues import applications, clues_of, parts_of
+from superopt.laws.instances_content import opposed, signed_zeros, special, tiny, whole
 from superopt.rules import Number, Rule
 from superopt.terms import TermGraph
 
@@ -17,6 +17,9 @@ Array = NDArray[np.generic]
 
 GROWING = frozenset({"Exp", "Pow", "Sinh", "Cosh", "Softmax", "Sigmoid"})
 """Operators by which moderate numbers get out of range, or to zero."""
+
+NORMS = frozenset({"LpNormalization", "LayerNormalization", "RMSNormalization", "ReduceL1", "ReduceL2"})
+"""Operators that have a norm, which is zero where all elements are."""
 
 FAR = 8.0
 """From where on a number that a rule's text names may lie beyond what is drawn anyway."""
@@ -42,6 +45,12 @@ def trials(
         yield {n: extreme(a, made(), rule.ignoring, cast=cast) if n in free else a for n, a in arrays.items()}
     if not exact and any(node.op in GROWING for node in right.nodes):
         yield {n: opposed(a, made()) if n in free else a for n, a in arrays.items()}
+    if not exact and floats and any(node.op == "Reciprocal" for node in right.nodes):
+        # A quotient of two such is a number, and a product with a reciprocal that is none is not.
+        yield {n: tiny(a) if n in free else a for n, a in arrays.items()}
+    if not exact and any(part.op in NORMS for root in rule.left for part in applications(root)):
+        rank = max((a.ndim for n, a in arrays.items() if n in free), default=0)
+        yield {n: whole(a, 0) if n in free and a.ndim == rank and a.dtype.kind == "f" else a for n, a in arrays.items()}
     if exact:
         yield from far_numbers(rule, arrays, free.__contains__, made)
 
