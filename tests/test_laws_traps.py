@@ -3,10 +3,15 @@ casts to narrow types, what short types lose, ties, and what attributes are repl
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import islice
+from typing import Any
+
 import pytest
 
 from superopt import rule_text
 from superopt.laws import laws
+from superopt.laws.instances import instances
 from superopt.rules import Rule
 
 SEEDS = range(2)
@@ -72,6 +77,12 @@ WRONG = {
     "an attribute replaced by what is not its default": (
         "reassociates\n Resize(x, cubic_coeff_a=c, **a) => Resize(x, cubic_coeff_a=-0.5, **a)"
     ),
+    "a reciprocal that is none, of a divisor that is a number": (
+        "reassociates\n Div(x, y) => Mul(x, Reciprocal(y))\n when floating(x)"
+    ),
+    "the norm of nothing but zeros": (
+        "reassociates\n LpNormalization(x, axis=k, p=2) => Div(x, ReduceL2(x, axes=(k,), keepdims=1))"
+    ),
     "what NaN is compared as": "reassociates\n Not(Less(x, y)) => GreaterOrEqual(x, y)\n when floating(x)",
 }
 
@@ -124,3 +135,28 @@ def test_a_condition_that_only_nothing_needs_is_not_idle() -> None:
     rule = rule_text.load("all")["product-of-folded-rows"]
     assert "dim(w, 1) > 0" in [expr.text for expr in rule.when]
     assert laws.check(rule, points=8).idle == ()
+
+
+def test_what_is_too_large_is_not_evaluated() -> None:
+    rule = rule_of(
+        "exact\n Exp(x) => Slice(Exp(Tile(x, repeats=(4096, 4096))), axes=(0, 1), starts=(0, 0),"
+        " ends=(dim(x, 0), dim(x, 1)), steps=(1, 1))\n when rank(x) == 2"
+    )
+    result = laws.check(rule)
+    assert result.failed == ("not vacuous",)
+    assert result.vacuous is not None
+    assert "too large to be tried" in result.vacuous
+
+
+def _first(count: int, rule: Rule, *, points: int, seed: int, dropped: int | None = None, large: bool = False) -> Any:
+    return islice(instances(rule, points=points, seed=seed, dropped=dropped, large=large), count)
+
+
+def test_few_instances_are_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = rule_of("exact\n Relu(Relu(x)) => Relu(x)")
+    for count, passes in ((4, False), (5, True)):
+        drawn = partial(_first, count)
+        monkeypatch.setattr("superopt.laws.laws.instances", drawn)
+        result = laws.check(rule)
+        assert (result.passed, result.instances) == (passes, count)
+        assert result.vacuous == (None if passes else "only 4 were found")

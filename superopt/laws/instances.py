@@ -35,6 +35,8 @@ EMPTY_TOO = frozenset((INPUT, CONST, "Concat", "Slice"))
 TRIES_PER_POINT = 30
 HOPELESS = 240
 """After how many tries, all in vain, instances that break one condition and keep the others are given up."""
+MOST_ELEMENTS = 1 << 22
+"""How many elements a term of either side may have: what is larger is not evaluated, which is done often."""
 REPEATS = 2
 """How many instances of one signature (types and attributes) are taken; they differ in content."""
 
@@ -249,7 +251,7 @@ def _instance(rule: Rule, draft: Draft, arrays: Mapping[str, Array], clues: Clue
         left = instantiate(rule.left, binding)
     except (InferenceError, Unknown):
         return None
-    if not all(isinstance(left.types[root], TensorType) for root in left.roots):
+    if not all(isinstance(left.types[root], TensorType) for root in left.roots) or elements(left) > MOST_ELEMENTS:
         return None
     # Kernels disagree about what is empty, but for what only moves elements.
     moving = all(node.op in EMPTY_TOO for node in left.nodes)
@@ -262,6 +264,12 @@ def _instance(rule: Rule, draft: Draft, arrays: Mapping[str, Array], clues: Clue
     kept = clues.read | {"number"}
     unread = frozenset(name for name in arrays if name.partition(".")[0] not in kept)
     return Instance(rule, binding, arrays, left, left.text(), unread, dict(draft.bounds))
+
+
+def elements(graph: TermGraph) -> int:
+    """How many elements the largest term of a graph has."""
+    parts = (part for kind in graph.types for part in (kind if isinstance(kind, tuple) else (kind,)))
+    return max((part.size or 0 for part in parts if isinstance(part, TensorType)), default=0)
 
 
 def binding_of(draft: Draft, arrays: Mapping[str, Array], names: frozenset[str] | None = None) -> Binding:

@@ -11,7 +11,7 @@ from superopt.errors import EvaluationError, InferenceError
 from superopt.kernels import FLOAT64, DivisionFault, NotInRing, evaluate_graph, modular
 from superopt.laws.differences import equal_bits, first_of, identical, largest, same_type, stated
 from superopt.laws.error_bounds import ROUNDOFF, Bounded
-from superopt.laws.instances import Instance
+from superopt.laws.instances import MOST_ELEMENTS, Instance, elements
 from superopt.laws.instances_content import whole
 from superopt.laws.runtime import run
 from superopt.laws.short_types import rounded
@@ -33,14 +33,14 @@ def judge(instance: Instance) -> Verdict:
         return SILENT
     except InferenceError as error:
         return Verdict(Finding("typed", f"the right side is not well typed: {error}", instance), True)
-    return judge_sides(instance, right)
+    return judge_sides(instance, right) if elements(right) <= MOST_ELEMENTS else SILENT
 
 
 def judge_variant(variant: Variant) -> Verdict:
     """Whether a variant of an instance keeps it, as far as it can be computed."""
     if variant.problem is not None:
         return Verdict(Finding("typed", variant.problem, variant.instance, variant.right), True)
-    if variant.right is None or not variant.judged:
+    if variant.right is None or not variant.judged or elements(variant.right) > MOST_ELEMENTS:
         return SILENT
     return judge_sides(variant.instance, variant.right, thorough=False)
 
@@ -80,9 +80,12 @@ def _tells(sides: Sides) -> bool:
 def judge_large(instance: Instance) -> Verdict:
     """Whether the bits are the same at large sizes, where kernels block and vectorize differently."""
     try:
-        return _in_runtime(Sides(instance, instance.right()), specials=False, told=True)
+        right = instance.right()
     except (Unknown, InferenceError):
         return SILENT
+    if elements(right) > MOST_ELEMENTS:
+        return SILENT
+    return _in_runtime(Sides(instance, right), specials=False, told=True)
 
 
 def judge_pair(instance: Instance, right: TermGraph) -> Verdict:

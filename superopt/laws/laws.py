@@ -34,6 +34,8 @@ LARGE_POINTS = 3
 SHRINKING_POINTS = 96
 FIRING_POINTS = 8
 IDLE_POINTS = 96
+FEW = 5
+"""Of how many instances that are asked for one at least has to be found, lest a rule pass that was hardly tried."""
 IDLE_LEAST = 8
 """On how many instances without a condition nothing must fail before it is said to be idle."""
 
@@ -133,9 +135,10 @@ def check(
         return LawResult(rule.name, False, tried, len(signatures), telling, (finding.part,), counterexample)
     failed: list[Part] = []
     vacuous = None
-    if tried < max(3, points // 8) or telling < 2:
+    few = tried < max(3, -(-points // FEW))
+    if few or telling < 2:
         failed.append("not vacuous")
-        vacuous = reason(rule, seen, seed)
+        vacuous = reason(rule, seen, seed, few=few)
     elif fires and rule.rejected is None and not any(laws_firing.fires(rule, instance) for instance in kept):
         failed.append("fires")
     needless = (

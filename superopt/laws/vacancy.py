@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from superopt.expressions import Binding, evaluate
 from superopt.laws.exclusion import filled
-from superopt.laws.instances import Instance, instances
+from superopt.laws.instances import MOST_ELEMENTS, Instance, elements, instances
 from superopt.rules import Apply, Each, Expr, Output, Pattern, Rule, Star
 from superopt.values import Unknown
 
@@ -18,10 +18,11 @@ DRAWN = 8
 _FREE = "free_attribute"
 
 
-def reason(rule: Rule, tried: Sequence[Instance], seed: int) -> str:
-    """Why so few instances of a rule were found, or why these say so little, in a line."""
+def reason(rule: Rule, tried: Sequence[Instance], seed: int, *, few: bool) -> str:
+    """Why so few instances of a rule were found, where these are ``few``, or why they say so little, in a line."""
     if tried:
-        return _of_right(tried) or "what was tried has no values that could be compared"
+        little = f"only {len(tried)} were found" if few else "what was tried has no values that could be compared"
+        return _of_right(tried) or little
     conditions = [("when", expr) for expr in rule.when] + [("only if", expr) for expr in rule.only_if]
     for key, expr in conditions:
         others = replace(
@@ -44,9 +45,12 @@ def _of_right(tried: Sequence[Instance]) -> str | None:
     problems: dict[str, None] = {}
     for instance in tried:
         try:
-            instance.right()
+            most = elements(instance.right())
         except Unknown as unknown:
             problems[str(unknown)] = None
+            continue
+        if most > MOST_ELEMENTS:
+            return f"the right side is too large to be tried: {most} elements, at most {MOST_ELEMENTS} are evaluated"
     return f"the right side cannot be made: {next(iter(problems))}" if problems else None
 
 
