@@ -256,6 +256,22 @@ def test_a_function_of_another_opset_stays_with_its_definition() -> None:
     assert [node.op_type for node in result.graph.node] == ["minus"] * 4 + ["Constant", "Add"]
 
 
+def test_a_function_called_like_a_standard_operator_stays_and_nothing_is_made_of_it() -> None:
+    """onnxruntime runs its own Neg, whatever the function computes."""
+    proto = parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17]>
+        agraph (float[n, 3] x) => (float[n, 3] y) { a = Neg (x) b = Neg (a) y = Identity (b) }
+        <domain: "", opset_import: ["" : 17]>
+        Neg (x) => (r) { r = Abs (x) }
+        """
+    )
+    model = load(proto)
+    assert without_calls(model).proto == model.proto
+    report = superopt.optimize(proto, rules="default", select="modelled").report
+    assert report["verified"]
+    assert not report["left_out"]
+
+
 def test_a_name_that_a_call_would_give_twice() -> None:
     """A function's own names are those of the graph around it, and of a constant that both hold."""
     proto = parser.parse_model(FUNCTIONS)

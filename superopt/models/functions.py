@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import onnx
 from google.protobuf.message import EncodeError
-from onnx import inliner
+from onnx import defs, inliner
 
 from superopt.models.model import Model, standard_domain
 from superopt.models.scopes import subgraphs
@@ -21,14 +21,16 @@ def without_calls(model: Model) -> Model:
     """The model with its functions written out at every call, under unique names; the same object where there is no
     call, the inliner does not take the model, or it would become too large.
 
-    A function that is of other opsets than the model stays, with its definition.
+    A function that is of other opsets than the model stays, with its definition; and so does one that is called like a
+    standard operator, which runtimes take for that.
     """
     functions = {_name(function.domain, function.name): function for function in model.proto.functions}
     lists = (model.proto.graph.node, *(function.node for function in model.proto.functions))
     if not any(_called(nodes, functions) for nodes in lists) or is_endless(model.proto):
         return model
+    kept = [(item.domain, item.name) for item in model.proto.functions if defs.has(item.name, domain=item.domain)]
     try:
-        proto = inliner.inline_local_functions(model.proto)
+        proto = inliner.inline_selected_functions(model.proto, kept, exclude=True)
     except (EncodeError, RuntimeError, ValueError, onnx.checker.ValidationError):
         return model
     return replace(model, proto=proto, source=None)
