@@ -19,18 +19,19 @@ MOST_NODES = 1 << 20
 
 def without_calls(model: Model) -> Model:
     """The model with its functions written out at every call, under unique names; the same object where there is no
-    call, the inliner does not take the model, or it would become too large.
+    call, the inliner does not take the model, or it would become too large; and where a function is called like a
+    standard operator, for which runtimes take it.
 
-    A function that is of other opsets than the model stays, with its definition; and so does one that is called like a
-    standard operator, which runtimes take for that.
+    A function that is of other opsets than the model stays, with its definition.
     """
     functions = {_name(function.domain, function.name): function for function in model.proto.functions}
     lists = (model.proto.graph.node, *(function.node for function in model.proto.functions))
     if not any(_called(nodes, functions) for nodes in lists) or is_endless(model.proto):
         return model
-    kept = [(item.domain, item.name) for item in model.proto.functions if defs.has(item.name, domain=item.domain)]
+    if any(defs.has(item.name, domain=item.domain) for item in model.proto.functions):
+        return model
     try:
-        proto = inliner.inline_selected_functions(model.proto, kept, exclude=True)
+        proto = inliner.inline_local_functions(model.proto)
     except (EncodeError, RuntimeError, ValueError, onnx.checker.ValidationError):
         return model
     return replace(model, proto=proto, source=None)
