@@ -332,8 +332,8 @@ class RuleSet:
         raise OptionError(f"no rule is named {name}")
 
     def __contains__(self, rule: object) -> bool:
-        """Whether a rule is among these, or one of this name."""
-        return rule in self.rules or any(one.name == rule for one in self.rules)
+        """Whether this rule, or one of this name, is among these."""
+        return any(rule in (one, one.name) for one in self.rules)
 
     def __add__(self, other: RuleSet) -> RuleSet:
         """Both sets' rules; a rule that stands in both, alike, stands once. Raises ``OptionError``."""
@@ -358,15 +358,8 @@ class RuleSet:
     def of_class(self, numeric: NumericClass, ignoring: Iterable[str] = ()) -> RuleSet:
         """The rules that keep what ``numeric`` promises, where the user excuses what ``ignoring`` names."""
         limit, granted = NUMERIC_CLASSES.index(numeric), set(ignoring)
-        return RuleSet(
-            tuple(
-                rule
-                for rule in self.rules
-                if rule.rejected is None
-                and NUMERIC_CLASSES.index(rule.numeric) <= limit
-                and set(rule.ignoring) <= granted
-            )
-        )
+        kept = (rule for rule in self.rules if rule.rejected is None and set(rule.ignoring) <= granted)
+        return RuleSet(tuple(rule for rule in kept if NUMERIC_CLASSES.index(rule.numeric) <= limit))
 
     @property
     def hash(self) -> str:
@@ -378,11 +371,9 @@ class RuleSet:
         ``OptionError``."""
         known = {name for rule in self.rules for name in (rule.name, _family(rule))}
         meant: set[str] = set()
-        names = tuple(names)
         for name in names:
             if not isinstance(name, str):
                 raise OptionError(f"{name!r} is no name, expected one of a rule, a family or a file")
-        for name in dict.fromkeys(names):
             found = {name} if name in known else {rule.name for rule in self.rules if _stem(rule) == name}
             if not found:
                 near = get_close_matches(name, sorted(known), n=1)

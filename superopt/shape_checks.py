@@ -185,8 +185,12 @@ def _check_pads(attrs: Attrs, args: list[TensorType | None]) -> None:
     if len(dilations) != spatial or len(pads) not in (0, 2 * spatial):
         raise InferenceError(f"a kernel of {spatial} axes, pads {pads} and dilations {dilations}")
     for axis, size in enumerate(kernel):
+        extent = (size - 1) * dilations[axis] + 1
+        found = x[2 + axis] if x is not None else None
+        if isinstance(found, int) and pads and found + pads[axis] + pads[axis + spatial] < extent:
+            raise InferenceError("a window larger than its input")
         # Every runtime refuses a window that may lie wholly in the padding.
-        if pads and max(pads[axis], pads[axis + spatial]) >= (size - 1) * dilations[axis] + 1:
+        if pads and max(pads[axis], pads[axis + spatial]) >= extent:
             raise InferenceError("padding as wide as the kernel")
 
 

@@ -50,6 +50,8 @@ def phases_before(value: Value, axes: Ints, axis: int) -> Ints:
 @attribute()
 def phases_joined(value: Value, axes: Ints, axis: int) -> Ints:
     """The target that makes one axis of four phases and the axis after them."""
+    if axis == 0 and not isinstance(value.shape[0], int):
+        raise Unknown("four times what is not known")
     sizes = enumerate(_sizes(value))
     return tuple(size // 2 if one in axes else 4 * size if one == axis else size for one, size in sizes)
 

@@ -147,7 +147,8 @@ def _target(before: Sequence[Sequence[Dim]], after: Sequence[Sequence[Dim]]) -> 
         else:
             target.append(-1)
     sizes = [size for group in after for size in group]
-    if 0 in sizes or target.count(-1) > 1:
+    # Beside a size that is copied, and may be none, Reshape infers nothing.
+    if 0 in sizes or target.count(-1) + (0 in target) > 1:
         raise Unknown("several sizes are not known, or one is zero")
     return tuple(target)
 

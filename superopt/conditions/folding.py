@@ -22,11 +22,12 @@ def folds_rows(value: Value, target: Ints) -> bool:
 @predicate()
 def folds_batches(value: Value, target: Ints, other: Value) -> bool:
     """Reshape to ``target`` makes one axis of all axes of a value but the last two, which are numbers above zero. The
-    other has that axis and two more."""
+    other has that axis and two more, the last of which is such a number too."""
     matrix = value.shape[-2:]
     if value.rank < 3 or len(target) != 3 or other.rank != 3 or other.shape[0] != prod(batches(value)):
         return False
-    return target[0] != 0 and all(isinstance(size, int) and size > 0 for size in matrix) and target[1:] == matrix
+    numbers = all(isinstance(size, int) and size > 0 for size in (*matrix, other.shape[2]))
+    return target[0] != 0 and numbers and target[1:] == matrix
 
 
 @attribute()

@@ -120,7 +120,8 @@ def check(
         seen += [instance] if tried <= FIRING_POINTS else []
         verdict = judge(instance)
         telling += verdict.telling
-        kept += [instance] if verdict.telling and len(kept) < FIRING_POINTS else []
+        new = len(kept) < FIRING_POINTS or _dtypes(instance) not in map(_dtypes, kept)
+        kept += [instance] if verdict.telling and new else []
         finding = verdict.finding or _of_variants(instance, tried)
         if finding is not None:
             break
@@ -147,6 +148,11 @@ def check(
     return LawResult(
         rule.name, not failed, tried, len(signatures), telling, tuple(failed), None, needless, None, vacuous
     )
+
+
+def _dtypes(instance: Instance) -> frozenset[str]:
+    """The element types of an instance: an operator that was given more types lately fires for the older ones alone."""
+    return frozenset(array.dtype.name for array in instance.arrays.values())
 
 
 def refuted(rule: Rule, *, points: int = 24, seed: int = 0) -> Finding | None:
