@@ -77,10 +77,10 @@ def _check_kind(
             continue
         kind = scope.kind(argument.id)
         fits = {
-            "term": wanted not in (*_OF_ATTRIBUTES, "Attrs"),
-            "tuple of terms": wanted not in ("Value", *_OF_ATTRIBUTES, "Attrs"),
-            "attribute": wanted not in ("Value", "Value | tuple[Value, ...]", "tuple[Value, ...]", "Attrs"),
-            "bundle of attributes": wanted == "Attrs",
+            "a term": wanted not in (*_OF_ATTRIBUTES, "Attrs"),
+            "a tuple of terms": wanted not in ("Value", *_OF_ATTRIBUTES, "Attrs"),
+            "an attribute": wanted not in ("Value", "Value | tuple[Value, ...]", "tuple[Value, ...]", "Attrs"),
+            "a bundle of attributes": wanted == "Attrs",
         }
         if kind is not None and not fits[kind]:
             asked = (
@@ -90,6 +90,4 @@ def _check_kind(
                 if wanted in _OF_ATTRIBUTES
                 else "a term"
             )
-            raise error(
-                f"{name} is about {asked}, and {argument.id} is a {kind}".replace("a attr", "an attr"), argument
-            )
+            raise error(f"{name} is about {asked}, and {argument.id} is {kind}", argument)

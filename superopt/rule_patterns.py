@@ -263,7 +263,7 @@ def _pairs(target: ast.expr, source: ast.expr, error: ErrorAt) -> tuple[tuple[st
 
 def _attribute(tree: ast.expr, scope: Scope, error: ErrorAt, *, left: bool) -> Expr:
     if isinstance(tree, ast.Name) and (tree.id in scope.terms or tree.id in scope.stars or tree.id in scope.bundles):
-        raise error(f"{tree.id} is a {scope.kind(tree.id)}: an attribute's value was expected", tree)
+        raise error(f"{tree.id} is {scope.kind(tree.id)}: an attribute's value was expected", tree)
     if left and isinstance(tree, ast.Name) and not scope.knows(tree.id):
         scope.attributes[tree.id] = None
     return expression(substituted(tree, scope), scope, error)

@@ -28,7 +28,7 @@ class Scope:
     def kind(self, name: str) -> str | None:
         """What a name of the left side stands for, in words; None where the left side has no such name."""
         kinds: dict[str, Container[str]] = {
-            "term": self.terms, "tuple of terms": self.stars, "attribute": self.attributes,
-            "bundle of attributes": self.bundles,
+            "a term": self.terms, "a tuple of terms": self.stars, "an attribute": self.attributes,
+            "a bundle of attributes": self.bundles,
         }  # fmt: skip
         return next((kind for kind, names in kinds.items() if name in names), None)

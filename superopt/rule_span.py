@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 
 from superopt.errors import RuleError
 
@@ -50,8 +51,9 @@ class Span:
         column = node.col_offset + (self.column - 1 if first else 0)
         return RuleError(message, file=self.file, line=self.line + node.lineno - 1, column=max(1, column + (not first)))
 
+    @lru_cache(maxsize=1 << 8)  # noqa: B019  # pieces are small, and few are remembered
     def tree(self) -> ast.expr:
-        """The Python expression that this piece is."""
+        """The Python expression that this piece is, which nobody changes: members of a family read the same."""
         self._check_brackets()
         try:
             return ast.parse(f"({self.text}\n)", mode="eval").body

@@ -102,13 +102,17 @@ def _alternatives(rule: Rule) -> list[Rule]:
 
 def _choices(condition: Expr) -> list[Expr]:
     tree = condition.tree
-    if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.Or) and any(map(_calls_constant, tree.values)):
+    if (
+        isinstance(tree, ast.BoolOp)
+        and isinstance(tree.op, ast.Or)
+        and any(_calls(value, "constant") for value in tree.values)
+    ):
         return [Expr(ast.unparse(value), value) for value in tree.values]
     return [condition]
 
 
-def _calls_constant(tree: ast.expr) -> bool:
-    return isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "constant"
+def _calls(tree: ast.expr, function: str) -> bool:
+    return isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == function
 
 
 def _star_counts(rule: Rule, arities: Mapping[str, frozenset[int]]) -> list[dict[str, int]]:
@@ -249,7 +253,7 @@ def _expressions(pattern: Pattern) -> list[Expr]:
 def _called_about(tree: ast.expr, function: str, variables: Sequence[str]) -> list[str] | None:
     """The variables of a ``constant(x, ...)``, or of another such function, or None where the condition is something
     else."""
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.func.id != function:
+    if not isinstance(tree, ast.Call) or not _calls(tree, function):
         return None
     if not all(isinstance(arg, ast.Name) for arg in tree.args):
         return None
